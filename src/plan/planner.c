@@ -1,0 +1,399 @@
+/* planner.c - cover, order, place, wait: see plan.h. */
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/mem.h"
+#include "plan/plan.h"
+
+/* One allocation lifetime for a plan and everything that it points to. */
+typedef struct owned_plan {
+    lily_plan plan;             /* first: a lily_plan * is an owned_plan * */
+    lily_arena arena;
+} owned_plan;
+
+typedef struct planner {
+    const lily_plan_device *device;
+    const lily_config *config;
+    const lily_plan_ask *ask;
+    lily_node *nodes;           /* the model's steps in its own order */
+    size_t n_nodes;
+    lily_stage *stages;         /* [n_stages], waits not yet set */
+    size_t n_stages;
+    owned_plan *out;
+} planner;
+
+enum { ALIGN = 64 };
+
+static size_t align_up(size_t n) { return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1); }
+
+static uint64_t slots_of_kind(enum lily_slot_kind kind)
+{
+    uint64_t set = 0;
+    for (unsigned s = 0; s < N_SLOTS; s++)
+        if (lily_slot_kind(s) == kind) set |= lily_bit(s);
+    return set;
+}
+
+/* ---- cover ---- */
+
+static bool row_applies(const planner *p, const lily_row *r)
+{
+    const lily_plan_ask *a = p->ask;
+    return (r->modes & a->mode) && !(r->off & a->ablated) && (!r->min_tokens || a->max_tokens >= r->min_tokens) &&
+           (!r->max_tokens || a->max_tokens <= r->max_tokens) &&
+           (!r->min_context || a->max_context >= r->min_context) &&
+           (!r->max_context || a->max_context <= r->max_context) &&
+           (!r->fits || r->fits(p->device->dev, p->config));
+}
+
+/* Nodes of one layer and segment are one block: no row crosses its border. */
+static size_t block_end(const planner *p, size_t first)
+{
+    size_t end = first;
+    while (end < p->n_nodes && p->nodes[end].layer == p->nodes[first].layer &&
+           p->nodes[end].segment == p->nodes[first].segment)
+        end++;
+    return end;
+}
+
+/* May the nodes [first, end) that are in `steps` become one stage?  They may if no node that stays outside both
+ * needs one of them and is needed by one of them: walk in order and follow what depends on the row. */
+static bool contractible(const planner *p, size_t first, size_t end, uint64_t steps)
+{
+    uint64_t row_writes = 0, row_reads = 0, tainted_writes = 0, tainted_reads = 0;
+    for (size_t i = first; i < end; i++) {
+        const lily_node *n = &p->nodes[i];
+        uint64_t touches = n->reads | n->writes;
+        bool after_outsider = (touches & tainted_writes) || (n->writes & tainted_reads);
+        if (steps & lily_bit(n->step)) {
+            if (after_outsider) return false;
+            row_writes |= n->writes;
+            row_reads |= n->reads;
+        } else if (after_outsider || (touches & row_writes) || (n->writes & row_reads)) {
+            tainted_writes |= n->writes;
+            tainted_reads |= n->reads;
+        }
+    }
+    return true;
+}
+
+/* Gives node first + i of the block a row, row_of[i], an index into the device's rows. */
+static int cover_block(const planner *p, size_t first, size_t end, uint16_t row_of[64], lily_err *e)
+{
+    uint64_t left = 0;
+    for (size_t i = first; i < end; i++) left |= lily_bit(p->nodes[i].step);
+    for (uint16_t r = 0; r < p->device->n_rows; r++) {
+        const lily_row *row = &p->device->rows[r];
+        if ((row->steps & left) != row->steps || !row_applies(p, row)) continue;
+        if (!contractible(p, first, end, row->steps)) continue;
+        for (size_t i = first; i < end; i++)
+            if (row->steps & lily_bit(p->nodes[i].step)) row_of[i - first] = r;
+        left &= ~row->steps;
+    }
+    for (size_t i = first; i < end; i++)
+        if (left & lily_bit(p->nodes[i].step))
+            return lily_fail(e, LILY_UNSUPPORTED, "device %s has no row for step %s", p->device->name,
+                             lily_step_name(p->nodes[i].step));
+    return LILY_OK;
+}
+
+/* ---- order ---- */
+
+/* Must b, later in the model's order, stay behind a?  State slots of two layers never meet. */
+static bool conflict(uint64_t a_reads, uint64_t a_writes, uint64_t b_reads, uint64_t b_writes, bool same_layer,
+                     uint64_t states)
+{
+    uint64_t hit = (a_writes & (b_reads | b_writes)) | (a_reads & b_writes);
+    return (same_layer ? hit : hit & ~states) != 0;
+}
+
+/* Emits the stages of one block.  A stage may run once every node outside it that one of its own nodes must
+ * follow has been emitted; among those that may, the one whose first node comes first.  Rows can pull a step
+ * forward or back, so this is not simply the order of first nodes. */
+static int order_block(planner *p, size_t first, size_t end, const uint16_t row_of[64], lily_err *e)
+{
+    uint64_t emitted = 0;       /* bit i: node first + i */
+    size_t n = end - first;
+    while (emitted != (n == 64 ? ~0ull : lily_bit((unsigned)n) - 1)) {
+        size_t found = n;
+        for (size_t i = 0; i < n && found == n; i++) {
+            if (emitted & lily_bit((unsigned)i)) continue;
+            bool ready = true;
+            for (size_t j = 0; j < n && ready; j++) {
+                if (row_of[j] != row_of[i]) continue;
+                const lily_node *b = &p->nodes[first + j];
+                for (size_t k = 0; k < j && ready; k++) {
+                    const lily_node *a = &p->nodes[first + k];
+                    if (row_of[k] == row_of[i] || (emitted & lily_bit((unsigned)k))) continue;
+                    ready = !conflict(a->reads, a->writes, b->reads, b->writes, true, 0);
+                }
+            }
+            if (ready) found = i;
+        }
+        if (found == n) return lily_fail(e, LILY_INTERNAL, "the rows of device %s cannot be ordered", p->device->name);
+        lily_stage *s = &p->stages[p->n_stages++];
+        const lily_node *lead = &p->nodes[first + found];
+        *s = (lily_stage){.row = row_of[found], .layer = lead->layer, .segment = lead->segment};
+        for (size_t j = 0; j < n; j++) {
+            if (row_of[j] != s->row) continue;
+            const lily_node *b = &p->nodes[first + j];
+            s->reads |= b->reads & ~s->writes;      /* what the row itself wrote before is no input */
+            s->writes |= b->writes;
+            s->steps |= lily_bit(b->step);
+            emitted |= lily_bit((unsigned)j);
+        }
+    }
+    return LILY_OK;
+}
+
+/* Slots that only their own stage reads never reach memory: drop them from its writes. */
+static void drop_inner_slots(planner *p)
+{
+    uint64_t scratch = slots_of_kind(SLOT_SCRATCH), live = p->ask->keep;
+    for (size_t i = p->n_stages; i-- > 0;) {
+        lily_stage *s = &p->stages[i];
+        uint64_t wanted = s->writes & (live | ~scratch);
+        live = (live & ~(s->writes & ~p->ask->keep)) | (s->reads & scratch);
+        s->writes = wanted;
+    }
+}
+
+/* ---- place ---- */
+
+/* Levels of the true dependencies: places are given by levels, so that memory reuse never ties together
+ * stages that could run at once. */
+static void find_levels(planner *p)
+{
+    for (size_t i = 0; i < p->n_stages; i++) {
+        lily_stage *b = &p->stages[i];
+        b->level = 0;
+        for (size_t j = 0; j < i; j++) {
+            const lily_stage *a = &p->stages[j];
+            if (a->level >= b->level && conflict(a->reads, a->writes, b->reads, b->writes, a->layer == b->layer,
+                                                 slots_of_kind(SLOT_STATE)))
+                b->level = (uint16_t)(a->level + 1);
+        }
+    }
+}
+
+/* For each slot the slots that are needed at some moment when it is needed. */
+static void find_interference(const planner *p, uint64_t *live, size_t n_levels, uint64_t interferes[N_SLOTS])
+{
+    uint64_t scratch = slots_of_kind(SLOT_SCRATCH), always = slots_of_kind(SLOT_OUTPUT) | p->ask->keep;
+    memset(live, 0, n_levels * sizeof *live);
+    for (size_t i = 0; i < p->n_stages; i++) {
+        uint64_t open = p->stages[i].writes & scratch;
+        for (unsigned s = 0; s < N_SLOTS; s++) {
+            if (!(open & lily_bit(s))) continue;
+            /* From its writer to the last reader of this value. */
+            size_t last = p->stages[i].level;
+            for (size_t j = i + 1; j < p->n_stages; j++) {
+                const lily_stage *b = &p->stages[j];
+                if ((b->reads & lily_bit(s)) && b->level > last) last = b->level;
+                if (b->writes & lily_bit(s)) break;
+            }
+            for (size_t l = p->stages[i].level; l <= last; l++) live[l] |= lily_bit(s);
+        }
+    }
+    memset(interferes, 0, N_SLOTS * sizeof *interferes);
+    for (size_t l = 0; l < n_levels; l++)
+        for (unsigned s = 0; s < N_SLOTS; s++)
+            if ((live[l] | always) & lily_bit(s)) interferes[s] |= live[l] | always;
+}
+
+/* First fit, largest slots first; a slot may share bytes with any that it does not interfere with. */
+static void place_slots(planner *p, const uint64_t interferes[N_SLOTS], uint64_t used)
+{
+    lily_plan *plan = &p->out->plan;
+    uint64_t left = used;
+    while (left) {
+        unsigned best = N_SLOTS;
+        for (unsigned s = 0; s < N_SLOTS; s++)
+            if ((left & lily_bit(s)) && (best == N_SLOTS || plan->slot_bytes[s] > plan->slot_bytes[best])) best = s;
+        size_t at = 0;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (unsigned s = 0; s < N_SLOTS; s++) {
+                if (plan->slot_at[s] == LILY_NO_PLACE || !(interferes[best] & lily_bit(s))) continue;
+                size_t end = plan->slot_at[s] + align_up(plan->slot_bytes[s]);
+                if (at < end && plan->slot_at[s] < at + plan->slot_bytes[best]) {
+                    at = end;
+                    moved = true;
+                }
+            }
+        }
+        plan->slot_at[best] = at;
+        if (at + align_up(plan->slot_bytes[best]) > plan->scratch_bytes)
+            plan->scratch_bytes = at + align_up(plan->slot_bytes[best]);
+        left &= ~lily_bit(best);
+    }
+}
+
+static void place_workspaces(planner *p)
+{
+    lily_plan *plan = &p->out->plan;
+    for (size_t i = 0; i < p->n_stages; i++) {
+        uint16_t r = p->stages[i].row;
+        const lily_row *row = &p->device->rows[r];
+        if (!row->workspace || plan->workspace_at[r] != LILY_NO_PLACE) continue;
+        size_t bytes = row->workspace(p->device->dev, p->config, p->ask->max_tokens, p->ask->max_context);
+        plan->workspace_at[r] = plan->scratch_bytes;
+        plan->scratch_bytes += align_up(bytes);
+    }
+}
+
+static int place(planner *p, lily_err *e)
+{
+    lily_plan *plan = &p->out->plan;
+    uint64_t used = slots_of_kind(SLOT_OUTPUT) | p->ask->keep, interferes[N_SLOTS];
+    size_t n_levels = 0;
+    for (size_t i = 0; i < p->n_stages; i++) {
+        used |= p->stages[i].writes & slots_of_kind(SLOT_SCRATCH);
+        if (p->stages[i].level >= n_levels) n_levels = p->stages[i].level + 1u;
+    }
+    uint64_t *live = lily_calloc(n_levels, sizeof *live);
+    if (!live) return lily_no_memory(e, n_levels * sizeof *live, "slot lifetimes");
+    find_interference(p, live, n_levels, interferes);
+    lily_free(live);
+
+    for (unsigned s = 0; s < N_SLOTS; s++) {
+        plan->slot_at[s] = LILY_NO_PLACE;
+        uint64_t bytes = p->device->slot_bytes
+                             ? p->device->slot_bytes(p->device->dev, s, p->config, p->ask->max_tokens)
+                             : 4 * lily_slot_elements(s, p->config, p->ask->max_tokens);
+        plan->slot_bytes[s] = used & lily_bit(s) ? (size_t)bytes : 0;
+    }
+    for (size_t r = 0; r < LILY_MAX_ROWS; r++) plan->workspace_at[r] = LILY_NO_PLACE;
+    place_slots(p, interferes, used);
+    place_workspaces(p);
+    return LILY_OK;
+}
+
+/* ---- wait ---- */
+
+/* Every slot that shares a byte with one of the set, the set included. */
+static uint64_t aliases(const lily_plan *plan, uint64_t set)
+{
+    uint64_t all = set;
+    for (unsigned s = 0; s < N_SLOTS; s++) {
+        if (!(set & lily_bit(s)) || plan->slot_at[s] == LILY_NO_PLACE) continue;
+        for (unsigned t = 0; t < N_SLOTS; t++)
+            if (plan->slot_at[t] != LILY_NO_PLACE && plan->slot_at[s] < plan->slot_at[t] + plan->slot_bytes[t] &&
+                plan->slot_at[t] < plan->slot_at[s] + plan->slot_bytes[s])
+                all |= lily_bit(t);
+    }
+    return all;
+}
+
+static bool must_follow(const lily_stage *a, uint64_t a_writes, const lily_stage *b, uint64_t b_writes)
+{
+    return conflict(a->reads, a_writes, b->reads, b_writes, a->layer == b->layer, slots_of_kind(SLOT_STATE));
+}
+
+/* Waits, levels and barriers from the places.  A wait that another one implies is dropped: going back from the
+ * newest stage, whatever an accepted wait itself follows is already followed. */
+static int find_waits(planner *p, lily_err *e)
+{
+    size_t n = p->n_stages, words = (n + 63) / 64, barrier_from = 0;
+    uint64_t *follows = lily_calloc(n * words, sizeof *follows), *writes = lily_calloc(n, sizeof *writes);
+    uint16_t *wait = lily_calloc(n, sizeof *wait);
+    int rc = LILY_OK;
+    if (!follows || !writes || !wait) rc = lily_no_memory(e, n * words * 8, "waits");
+    for (size_t i = 0; rc == LILY_OK && i < n; i++) {
+        lily_stage *b = &p->stages[i];
+        uint64_t *mine = follows + i * words;
+        writes[i] = aliases(&p->out->plan, b->writes);
+        b->level = b->n_wait = 0;
+        for (size_t j = i; j-- > 0;) {
+            if ((mine[j / 64] >> (j % 64) & 1) || !must_follow(&p->stages[j], writes[j], b, writes[i])) continue;
+            wait[b->n_wait++] = (uint16_t)j;
+            mine[j / 64] |= lily_bit(j % 64);
+            for (size_t w = 0; w < words; w++) mine[w] |= follows[j * words + w];
+            if (p->stages[j].level >= b->level) b->level = (uint16_t)(p->stages[j].level + 1);
+        }
+        for (size_t j = barrier_from; j < i && !b->barrier; j++)
+            b->barrier = must_follow(&p->stages[j], writes[j], b, writes[i]);
+        if (b->barrier) {
+            barrier_from = i;
+            p->out->plan.n_barriers++;
+        }
+        if (b->level >= p->out->plan.n_levels) p->out->plan.n_levels = b->level + 1u;
+        uint16_t *kept = lily_arena_calloc(&p->out->arena, b->n_wait, sizeof *kept);
+        if (!kept) rc = lily_no_memory(e, n, "waits");
+        else if (b->n_wait) memcpy(kept, wait, b->n_wait * sizeof *kept);
+        b->wait = kept;
+    }
+    lily_free(follows);
+    lily_free(writes);
+    lily_free(wait);
+    return rc;
+}
+
+static void find_deaths(planner *p)
+{
+    uint64_t scratch = slots_of_kind(SLOT_SCRATCH) & ~p->ask->keep, live = 0;
+    for (size_t i = p->n_stages; i-- > 0;) {
+        lily_stage *s = &p->stages[i];
+        s->dies = (s->reads | s->writes) & scratch & ~live;
+        live = (live & ~s->writes) | (s->reads & scratch);
+    }
+}
+
+/* ---- make ---- */
+
+static int make(planner *p, lily_err *e)
+{
+    lily_plan *plan = &p->out->plan;
+    TRY(lily_graph_build(&p->nodes, &p->n_nodes, p->config, p->ask->mode, e));
+    if (p->n_nodes > UINT16_MAX) return lily_fail(e, LILY_UNSUPPORTED, "%zu steps are more than a plan holds", p->n_nodes);
+    p->stages = lily_arena_calloc(&p->out->arena, p->n_nodes, sizeof *p->stages);
+    if (!p->stages) return lily_no_memory(e, p->n_nodes * sizeof *p->stages, "stages");
+    for (size_t first = 0, end; first < p->n_nodes; first = end) {
+        uint16_t row_of[64];
+        end = block_end(p, first);
+        if (end - first > 64) return lily_fail(e, LILY_INTERNAL, "a layer has %zu steps", end - first);
+        TRY(cover_block(p, first, end, row_of, e));
+        TRY(order_block(p, first, end, row_of, e));
+        plan->segment_end[p->nodes[first].segment] = (uint32_t)p->n_stages;
+    }
+    drop_inner_slots(p);
+    find_levels(p);
+    TRY(place(p, e));
+    TRY(find_waits(p, e));
+    find_deaths(p);
+
+    plan->mode = p->ask->mode;
+    plan->max_tokens = p->ask->max_tokens;
+    plan->max_context = p->ask->max_context;
+    plan->ablated = p->ask->ablated;
+    plan->stages = p->stages;
+    plan->n_stages = (uint32_t)p->n_stages;
+    return LILY_OK;
+}
+
+int lily_plan_make(lily_plan **out, const lily_plan_device *d, const lily_config *c, const lily_plan_ask *ask,
+                   lily_err *e)
+{
+    *out = NULL;
+    if (d->n_rows > LILY_MAX_ROWS)
+        return lily_fail(e, LILY_INTERNAL, "device %s has %zu rows, %d is the most", d->name, d->n_rows, LILY_MAX_ROWS);
+    if (ask->max_tokens < 1 || (ask->mode == LILY_DECODE && ask->max_tokens != 1))
+        return lily_fail(e, LILY_ARGUMENT, "a plan cannot be made for %u tokens", ask->max_tokens);
+    planner p = {.device = d, .config = c, .ask = ask, .out = lily_calloc(1, sizeof *p.out)};
+    if (!p.out) return lily_no_memory(e, sizeof *p.out, "a plan");
+    int rc = make(&p, e);
+    lily_free(p.nodes);
+    if (rc == LILY_OK)
+        *out = &p.out->plan;
+    else
+        lily_plan_free(&p.out->plan);
+    return rc;
+}
+
+void lily_plan_free(lily_plan *p)
+{
+    if (!p) return;
+    owned_plan *o = (owned_plan *)p;
+    lily_arena_free(&o->arena);
+    lily_free(o);
+}
