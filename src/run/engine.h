@@ -1,0 +1,144 @@
+/* engine.h - tokens in, tokens out: the one thread that owns the device, its queue and its sessions.
+ *
+ * An engine is one model on one device.  Requests are token ids with a rule for choosing the next one; they
+ * are served in order.  What happens comes back as a list of events that the requester drains on a thread of
+ * its own, so that parsing and formatting never hold up the device.  Text, stop strings and protocols are
+ * the business of api/. */
+#ifndef LILY_RUN_ENGINE_H
+#define LILY_RUN_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "model/config.h"
+#include "text/template.h"
+#include "text/tokenizer.h"
+
+typedef struct lily_engine lily_engine;
+typedef struct lily_request lily_request;
+
+typedef struct lily_engine_options {
+    const char *model_dir;
+    const char *device;             /* "auto", "ref", "cpu" …; a variant may follow a colon: "cpu:portable" */
+    uint32_t threads;               /* 0: real cores */
+    uint32_t context;               /* tokens in all; 0: the model's, at most LILY_DEFAULT_CONTEXT */
+    uint32_t chunk;                 /* prompt tokens a run; 0: LILY_DEFAULT_CHUNK */
+    uint64_t ablated;               /* lily_ablation bits */
+    uint64_t memory_limit;          /* bytes; the plan must fit or opening is refused; 0: what the system has */
+    const char *script;             /* scripted replies (docs/scripted-replies.md), or NULL */
+    /* Long steps tell how far they are: what, from 0 to 1. May be NULL. Called on the opening thread. */
+    void (*progress)(void *user, const char *what, double fraction);
+    void *user;
+} lily_engine_options;
+
+enum { LILY_DEFAULT_CONTEXT = 32768, LILY_DEFAULT_CHUNK = 512 };
+
+/* Memory as planned from the headers, before weights are read; bytes. */
+typedef struct lily_memory {
+    uint64_t weights;               /* mapped from the files; the page cache may drop them */
+    uint64_t device;                /* copies and expansions that the device makes at load */
+    uint64_t kv;                    /* keys and values at the full context */
+    uint64_t state;                 /* recurrent states, and the snapshots kept for prefix reuse */
+    uint64_t scratch;               /* one run's buffers */
+    uint64_t planned;               /* the sum */
+} lily_memory;
+
+/* Reads and checks everything but the weights' values: config, headers, tokenizer, template, plans, memory.
+ * What `inspect` shows; `serve` and `score` would load exactly when this succeeds. */
+int lily_engine_check(const lily_engine_options *o, lily_memory *memory, lily_err *e);
+
+/* Loads the model and starts the thread.  Blocks; progress tells. */
+int lily_engine_open(lily_engine **out, const lily_engine_options *o, lily_err *e);
+/* Cancels what runs and waits, ends the thread, frees. */
+void lily_engine_close(lily_engine *g);
+
+const lily_config *lily_engine_config(const lily_engine *g);
+const lily_sampling_defaults *lily_engine_sampling(const lily_engine *g);
+const lily_tokenizer *lily_engine_tokenizer(const lily_engine *g);
+const lily_template *lily_engine_template(const lily_engine *g);
+const lily_memory *lily_engine_memory(const lily_engine *g);
+uint32_t lily_engine_context(const lily_engine *g);
+const char *lily_engine_model_name(const lily_engine *g);       /* the folder's name */
+const char *lily_engine_device_text(const lily_engine *g);      /* "cpu: 2 threads, avx2" */
+/* Requests that run now and that wait. */
+void lily_engine_load(lily_engine *g, uint32_t *running, uint32_t *queued);
+
+/* ---- a request ---- */
+
+typedef struct lily_sampling {
+    float temperature, top_p, min_p, presence, frequency, repetition;
+    int32_t top_k;
+    uint64_t seed;
+    int32_t n_logprobs;             /* alternatives a token, 0 … 20 */
+    bool logprobs;
+    const struct lily_bias *bias;   /* device/dev.h; copied by submit */
+    uint32_t n_bias;
+} lily_sampling;
+
+typedef struct lily_ask {
+    const int32_t *tokens;          /* the prompt, not empty; copied */
+    uint32_t n_tokens;
+    const uint32_t *marks;          /* ascending positions 1 … n_tokens worth returning to: message boundaries; copied */
+    uint32_t n_marks;
+    uint32_t max_tokens;            /* of the reply; 0: the room left in the context */
+    lily_sampling sampling;
+    bool ignore_eos;
+    bool no_reuse;                  /* read the whole prompt anew and keep nothing of it */
+    /* With a script only: the rendered prompt, which chooses the reply, and a reply named by the client (-1: none). */
+    const char *prompt_text;
+    size_t n_prompt_text;
+    const char *endpoint;
+    int32_t script_reply;
+    /* Called by the engine's thread whenever there is a new event for an empty list, and once at the end. Must be
+     * quick and must not call the engine. May be NULL: then use lily_request_wait. */
+    void (*wake)(void *user);
+    void *user;
+} lily_ask;
+
+enum lily_event_kind {
+    LILY_EVENT_START,       /* its turn has come: n_prompt, n_reused */
+    LILY_EVENT_PROGRESS,    /* n_done of n_prompt tokens are read, reused ones included */
+    LILY_EVENT_TOKEN,       /* a token of the reply; the end-of-turn token is not sent */
+    LILY_EVENT_END,         /* nothing follows */
+};
+
+enum lily_end { LILY_END_STOP, LILY_END_LENGTH, LILY_END_CANCELLED, LILY_END_ERROR };
+
+typedef struct lily_event {
+    enum lily_event_kind kind;
+    uint32_t n_prompt, n_reused, n_done;
+    /* TOKEN */
+    int32_t id;                     /* -1: a scripted token without id */
+    const char *bytes;              /* what it stands for; owned by the event; may cut a character */
+    size_t n_bytes;
+    bool added;                     /* an added token (<think>, <tool_call> …), not letters that look like it */
+    float logprob;
+    uint32_t n_top;
+    const struct lily_top *top;     /* device/dev.h */
+    /* END */
+    enum lily_end end;
+    const lily_err *err;            /* for LILY_END_ERROR */
+    const char *err_code;           /* a name for API clients ("script_exhausted"), or NULL */
+    uint32_t n_generated;           /* tokens of the reply, the end-of-turn token not counted */
+    double prompt_seconds, reply_seconds;   /* reading what was not reused; first to last token */
+} lily_event;
+
+/* Puts a request into the queue.  LILY_CONTEXT with both counts before any work when prompt and reply cannot fit;
+ * LILY_BUSY when the queue is full.  The caller owns the request until lily_request_free. */
+int lily_engine_submit(lily_engine *g, const lily_ask *ask, lily_request **out, lily_err *e);
+/* The next event, or NULL when there is none now; freed by lily_event_free. Any one thread. */
+lily_event *lily_request_next(lily_request *r);
+/* The same, but waits; NULL only after the END was taken. */
+lily_event *lily_request_wait(lily_request *r);
+void lily_event_free(lily_event *ev);
+/* Any thread, any time: the request ends soon with LILY_END_CANCELLED, between two stages at the latest. */
+void lily_request_cancel(lily_request *r);
+/* Cancels if it still runs, and frees once the engine has let go. */
+void lily_request_free(lily_request *r);
+
+/* With --script: the record of GET /script as JSON text (owned by the caller's buffer). */
+int lily_engine_script_record(lily_engine *g, lily_buf *out, lily_err *e);
+
+#endif
