@@ -36,6 +36,7 @@ typedef struct lily_config {
     uint32_t shared_inter;      /* Fs shared_expert_intermediate_size */
 
     uint32_t max_positions;     /*    max_position_embeddings */
+    bool     tied;              /*    tie_word_embeddings: the head is the embedding */
     bool     full_attention[LILY_MAX_LAYERS];   /* which layers attend; the others are Gated DeltaNet */
 
     /* End-of-turn ids: config.json's and generation_config.json's, united; generation stops on any. */
