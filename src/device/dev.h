@@ -26,7 +26,8 @@ typedef struct lily_bias {
 /* Order of operations: not-a-number test, bias, allow mask, penalties (over the tokens that the state counted:
  * repetition divides a positive logit or multiplies a negative one; presence and frequency subtract), then
  * temperature, top-k, top-p, min-p, and a draw. temperature 0 is greedy: the largest after penalties, the
- * lowest id on ties. Ids from n_vocab on have no text and are never chosen. */
+ * lowest id on ties. Ids from n_vocab on have no text: they are never chosen and have no share in any softmax.
+ * host/pick.h says every detail. */
 typedef struct lily_pick {
     float temperature, top_p, min_p, presence, frequency, repetition;    /* neutral: 1, 1, 0, 0, 0, 1 */
     int32_t top_k;              /* 0: all */
@@ -47,7 +48,8 @@ typedef struct lily_lane {      /* one session in this run */
     const int32_t *tokens;      /* NULL: the token that the previous run left on the device (n_tokens is 1) */
     uint32_t n_tokens;          /* 1 … the plan's max_tokens */
     const lily_pick *pick;      /* NULL: state only, no token wanted */
-    bool count;                 /* count these tokens for the penalties (replies are counted, prompts not) */
+    bool count;                 /* EMBED counts these tokens for the penalties (replies are counted, prompts not); a
+                                   chosen token counts when it becomes an input, before the next choice */
     /* Scoring: for each of the n_tokens positions the log-probability of scored[i] (the token that really
      * followed) and the top id; NULL: none. */
     const int32_t *scored;
@@ -71,7 +73,7 @@ typedef struct lily_done {
     const int32_t *best;        /* [n_tokens] */
     const float *logits;        /* [V] of the last token, in host memory where the device has it there, else NULL;
                                    valid until the next submit */
-    bool cancelled;             /* the run was stopped: see lily_dev_ops.submit for where its state stands */
+    bool cancelled;             /* the run was stopped, and submit and wait said LILY_OK: see lily_dev_ops.submit for where its state stands */
 } lily_done;
 
 /* ---- the device ---- */
@@ -85,6 +87,7 @@ typedef struct lily_dev_ops {
     const char *name;           /* "ref", "cpu", "cuda", "metal" */
     const lily_row *rows;       /* preferred first */
     size_t n_rows;
+    /* NULL: four bytes an element. */
     size_t (*slot_bytes)(const lily_dev *, unsigned slot, const lily_config *, uint32_t tokens);
 
     /* LILY_UNSUPPORTED when this machine has no such device; the sentence says what is missing. */
@@ -111,8 +114,9 @@ typedef struct lily_dev_ops {
     /* Positions that the state can go back to, ascending; the live one is the last. Returns how many there are
      * and writes at most `room`. */
     size_t (*state_positions)(const lily_state *, uint32_t *out, size_t room);
-    /* dst becomes src as it was at `position`, one of state_positions (or 0: empty).  dst == src goes back:
-     * later snapshots and KV rows are forgotten. */
+    /* dst becomes src as it was at `position`, one of state_positions (or 0: empty), with the snapshots up to
+     * there.  dst == src goes back: later snapshots and KV rows are forgotten.  The counts for the penalties
+     * start anew. */
     int  (*state_copy)(lily_dev *, lily_state *dst, const lily_state *src, uint32_t position, lily_err *);
     void (*state_drop)(lily_dev *, lily_state *, uint32_t position);      /* forgets a snapshot, not the live state */
     void (*state_count_reset)(lily_state *);                              /* penalties start anew */
@@ -129,8 +133,9 @@ typedef struct lily_dev_ops {
                    uint32_t n_lanes, uint64_t *ticket, lily_err *);
     int  (*wait)(lily_dev *, uint64_t ticket, lily_done *, uint32_t n_lanes, lily_err *);
 
-    /* Tests: what a slot holds after the last submit, as f32 (int32 slots: as int32).  The plan must have been
-     * made with that slot in `keep`; it then holds what the last layer wrote. */
+    /* Tests: what a slot holds after the last submit, as f32 (int32 slots: as int32), for the tokens of that
+     * run; `room` is in bytes.  The plan must have been made with that slot in `keep`; it then holds what the
+     * last layer wrote. */
     int  (*peek)(lily_dev *, lily_exec *, unsigned slot, void *dst, size_t room, lily_err *);
     /* A state slot of one layer as f32: SLOT_S, SLOT_TAIL, or SLOT_KV (keys of all positions [n][Hk][D], then
      * values).  *n floats are written; too little room is LILY_ARGUMENT. */
@@ -139,6 +144,9 @@ typedef struct lily_dev_ops {
 } lily_dev_ops;
 
 extern const lily_dev_ops lily_dev_ref, lily_dev_cpu;
+
+/* What the planner needs to know of a device; dev may be NULL before it is open. */
+lily_plan_device lily_device_for_plan(const lily_dev_ops *ops, const lily_dev *dev);
 
 /* By name; NULL when it was not built.  "auto": the best one that opens. */
 const lily_dev_ops *lily_device_find(const char *name);

@@ -17,7 +17,7 @@ typedef struct part {
 
 /* x = embed[token];  n = norm(x) */
 static const part embed[] = {
-    {STEP_EMBED,         _(TOKENS) | _(NEXT),            _(X), 0, 0},
+    {STEP_EMBED,         _(TOKENS) | _(NEXT) | _(COUNT), _(X) | _(COUNT), 0, 0},
     {STEP_NORM_NEXT,     _(X),                           _(N), 0, 0},
 };
 
@@ -75,7 +75,7 @@ static const part head[] = {
 
 static const part pick[] = {
     {STEP_SAMPLE,        _(LOGITS) | _(COUNT),           _(TOKEN), 0, 0},
-    {STEP_COMMIT,        _(TOKEN),                       _(NEXT) | _(COUNT), 0, 0},
+    {STEP_COMMIT,        _(TOKEN),                       _(NEXT), 0, 0},
 };
 
 typedef struct builder {
