@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "model/config.h"
+#include "model/graph.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
 
@@ -47,7 +47,9 @@ typedef struct lily_memory {
 
 /* Reads and checks everything but the weights' values: config, headers, tokenizer, template, plans, memory.
  * What `inspect` shows; `serve` and `score` would load exactly when this succeeds. */
-int lily_engine_check(const lily_engine_options *o, lily_memory *memory, lily_err *e);
+int lily_engine_check(const lily_engine_options *o, lily_memory *memory, uint32_t *context, lily_err *e);
+/* The context in force for an asked one (0: none asked). */
+uint32_t lily_context_of(uint32_t asked, const lily_config *c);
 
 /* Loads the model and starts the thread.  Blocks; progress tells. */
 int lily_engine_open(lily_engine **out, const lily_engine_options *o, lily_err *e);
@@ -62,6 +64,8 @@ const lily_memory *lily_engine_memory(const lily_engine *g);
 uint32_t lily_engine_context(const lily_engine *g);
 const char *lily_engine_model_name(const lily_engine *g);       /* the folder's name */
 const char *lily_engine_device_text(const lily_engine *g);      /* "cpu: 2 threads, avx2" */
+const char *lily_engine_fingerprint(const lily_engine *g);      /* of the checkpoint */
+uint64_t lily_engine_plan_hash(const lily_engine *g, enum lily_mode mode);
 /* Requests that run now and that wait. */
 void lily_engine_load(lily_engine *g, uint32_t *running, uint32_t *queued);
 

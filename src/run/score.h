@@ -8,6 +8,7 @@ typedef struct lily_scored {
     uint32_t n;             /* tokens */
     float *nll;             /* [n-1] natural-log loss of token i+1; owned */
     int32_t *best;          /* [n-1] top id there */
+    uint32_t n_top;         /* 20, or the vocabulary if that is smaller */
     int32_t top_id[20];     /* the best rows after the last token, best first */
     float top_logit[20];
     double ppl;             /* exp of the mean of nll */
