@@ -155,10 +155,7 @@ const lily_dev_ops *lily_device_find(const char *name);
 /* Opens NAME or NAME:VARIANT ("cpu:portable"); "auto" is the best one that opens, which is never ref.
  * LILY_ARGUMENT for an unknown name, with the known ones in the sentence. */
 int lily_device_open(const lily_dev_ops **ops, lily_dev **dev, const char *name, uint32_t threads, lily_err *e);
-/* What the planner needs of it. */
-static inline lily_plan_device lily_plan_device_of(const lily_dev_ops *ops, const lily_dev *dev)
-{
-    return (lily_plan_device){ops->name, ops->rows, ops->n_rows, dev, ops->slot_bytes};
-}
+/* What the planner needs to know of a device; dev may be NULL before it is open. */
+lily_plan_device lily_device_for_plan(const lily_dev_ops *ops, const lily_dev *dev);
 
 #endif
