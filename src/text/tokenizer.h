@@ -14,15 +14,9 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "text/ids.h"
 
 typedef struct lily_tokenizer lily_tokenizer;
-
-typedef struct lily_ids {
-    int32_t *id;        /* owned */
-    size_t n, cap;
-} lily_ids;             /* {0} is an empty one */
-
-void lily_ids_free(lily_ids *ids);
 
 /* Reads model_dir/tokenizer.json.  LILY_FORMAT for a damaged file, LILY_UNSUPPORTED for one that is not the
  * family's; the sentence begins with the file's name. */
