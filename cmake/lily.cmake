@@ -42,6 +42,23 @@ function(lily_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
 endfunction()
 
+# lily_pytest(NAME FILES … LABELS … TIMEOUT s): tests in Python, run in the virtual environment that `make test`
+# makes.  They get build/lily and the build folder by the options of tests/conftest.py.
+set(LILY_PYTHON "" CACHE FILEPATH "python with tests/requirements.txt; empty or absent: no tests in Python")
+function(lily_pytest name)
+  cmake_parse_arguments(TEST "" "TIMEOUT" "FILES;LABELS" ${ARGN})
+  if(NOT LILY_PYTHON)
+    return()
+  endif()
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 600)
+  endif()
+  add_test(NAME ${name} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}
+    COMMAND ${LILY_PYTHON} -m pytest -q -p no:cacheprovider --build-dir ${PROJECT_BINARY_DIR} ${TEST_FILES})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}"
+    ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
+endfunction()
+
 # lily_fuzz(NAME SOURCES … LIBS …): one libFuzzer target, built only with -DLILY_FUZZ=ON.
 function(lily_fuzz name)
   if(NOT LILY_FUZZ)

@@ -1,0 +1,87 @@
+/* main.c - lily COMMAND [options]. */
+#include <signal.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "device/dev.h"
+#include "version.h"
+
+static int print_version(void)
+{
+    printf("lily %s\n", LILY_VERSION);
+    size_t n;
+    const lily_dev_ops *const *devices = lily_devices(&n);
+    for (size_t i = 0; i < n; i++) {
+        lily_dev *dev = NULL;
+        lily_err e;
+        char text[256];
+        uint64_t total, room;
+        if (devices[i]->open(&dev, &(lily_dev_options){0}, &e) != LILY_OK) {
+            printf("%s: %s\n", devices[i]->name, e.text);
+            continue;
+        }
+        devices[i]->describe(dev, text, sizeof text, &total, &room);
+        printf("%s\n", text);
+        devices[i]->close(dev);
+    }
+    return 0;
+}
+
+static int run(enum lily_command command, const lily_args *a, lily_err *e)
+{
+    switch (command) {
+    case CHAT: return lily_cmd_chat(a, e);
+    case SERVE: return lily_cmd_serve(a, e);
+    case SCORE: return lily_cmd_score(a, e);
+    case BENCH: return lily_cmd_bench(a, e);
+    case INSPECT: return lily_cmd_inspect(a, e);
+    }
+    return LILY_INTERNAL;
+}
+
+static int fail(const lily_err *e)
+{
+    fflush(stdout);
+    fprintf(stderr, "lily: %s\n", e->text);
+    return lily_err_exit_status(e->code);
+}
+
+static int help(const char *name)
+{
+    enum lily_command command = name ? lily_command_find(name) : 0;
+    if (command)
+        lily_help_command(stdout, command);
+    else
+        lily_help_all(stdout);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    lily_err e = {0};
+    /* A client or a pager that leaves is an error of a write, not the end of the process. */
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        lily_help_all(stderr);
+        return lily_err_exit_status(LILY_ARGUMENT);
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) return print_version();
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return help(NULL);
+    if (strcmp(argv[1], "help") == 0) return help(argc > 2 ? argv[2] : NULL);
+
+    enum lily_command command = lily_command_find(argv[1]);
+    if (!command) {
+        lily_fail(&e, LILY_ARGUMENT, "unknown command '%s' (see lily --help)", argv[1]);
+        return fail(&e);
+    }
+    lily_args args;
+    int rc = lily_args_parse(&args, command, argc, argv, &e);
+    if (rc == LILY_OK && lily_arg_given(&args, OPT_HELP)) {
+        lily_args_free(&args);
+        return help(argv[1]);
+    }
+    if (rc == LILY_OK) rc = run(command, &args, &e);
+    lily_args_free(&args);
+    if (rc != LILY_OK) return fail(&e);
+    return fflush(stdout) == 0 ? 0 : lily_err_exit_status(LILY_IO);
+}

@@ -1,0 +1,50 @@
+/* options.h - the command line, read by one table (options.def). */
+#ifndef LILY_CLI_OPTIONS_H
+#define LILY_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum lily_command { CHAT = 1, SERVE = 2, SCORE = 4, BENCH = 8, INSPECT = 16 };
+
+enum lily_option {
+#define X(id, name, letter, metavar, commands, help) OPT_##id,
+#include "cli/options.def"
+#undef X
+    N_OPTIONS
+};
+
+typedef struct lily_args {
+    enum lily_command command;
+    const char *value[N_OPTIONS];   /* NULL: not given; "" for a switch; points into argv, but see `joined` */
+    const char *word;               /* the word after the command (inspect plan), or NULL */
+    lily_buf joined;                /* --without may be given several times */
+} lily_args;
+
+/* Reads argv[2 …) for a command.  LILY_ARGUMENT with a sentence that names the option. */
+int lily_args_parse(lily_args *a, enum lily_command command, int argc, char **argv, lily_err *e);
+void lily_args_free(lily_args *a);
+
+static inline bool lily_arg_given(const lily_args *a, enum lily_option o) { return a->value[o] != NULL; }
+/* The value as a whole number, or `missing` when the option was not given. */
+int lily_arg_uint(const lily_args *a, enum lily_option o, uint64_t low, uint64_t high, uint64_t missing,
+                  uint64_t *out, lily_err *e);
+int lily_arg_real(const lily_args *a, enum lily_option o, double low, double high, double missing, double *out,
+                  lily_err *e);
+/* "N,N…" as whole numbers >= 1; *list is allocated, to be freed by lily_free. */
+int lily_arg_list(const lily_args *a, enum lily_option o, uint32_t **list, uint32_t *n, lily_err *e);
+
+/* The name by which a command is called; NULL for no such command. */
+const char *lily_command_name(enum lily_command command);
+/* 0 when there is no such command. */
+enum lily_command lily_command_find(const char *name);
+
+/* At most 80 columns. */
+void lily_help_all(FILE *f);
+void lily_help_command(FILE *f, enum lily_command command);
+
+#endif

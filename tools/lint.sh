@@ -1,0 +1,35 @@
+#!/bin/sh
+# What the compiler does not check: layers, sizes, formatting, private paths; then cppcheck where it is installed.
+set -eu
+cd "$(dirname "$0")/.."
+bad=0
+fail() { echo "lint: $*" >&2; bad=1; }
+
+# A folder includes only from itself and from folders above it.
+order="base checkpoint model text plan device sample run api cli"
+allowed=""
+for part in $order; do
+    allowed="$allowed $part"
+    pattern=$(echo $allowed | tr ' ' '|')
+    grep -rnE '^#include "' "src/$part" 2>/dev/null |
+        grep -vE "#include \"(($pattern)/[a-z0-9_/.-]+|version\.h|lily\.h|web/[a-z_.]+)\"" |
+        while read -r line; do fail "layer: $line"; echo x >.lint-bad; done
+done
+[ ! -f .lint-bad ] || { rm -f .lint-bad; bad=1; }
+
+for f in $(git ls-files '*.c' '*.h' '*.cu' '*.m' '*.py' '*.sh'); do
+    [ -f "$f" ] || continue
+    lines=$(wc -l <"$f")
+    [ "$lines" -le 1200 ] || fail "$f has $lines lines"
+done
+
+if git grep -nIE '(^|[^a-zA-Z.])/(work|farm|home|root)/' -- . ':!tools/lint.sh' ':!LICENSE'; then fail "paths of one machine"; fi
+if git grep -nIE 'TODO|FIXME|XXX|HACK' -- 'src' 'include' 'tools' ':!tools/lint.sh'; then fail "unfinished work"; fi
+
+if command -v shellcheck >/dev/null; then shellcheck tools/*.sh .ci/run || bad=1; fi
+if command -v cppcheck >/dev/null; then
+    cppcheck --std=c11 --quiet --error-exitcode=1 --inline-suppr --suppress=missingIncludeSystem \
+        --enable=warning,portability --suppress=normalCheckLevelMaxBranches --force -D__x86_64__=1 \
+        -Isrc -Iinclude -Ibuild/generated src || bad=1
+fi
+exit $bad
