@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "cli/commands.h"
+#include "plan/plan.h"
 #include "version.h"
 
 typedef struct report {
