@@ -71,3 +71,19 @@ function(lily_fuzz name)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
 endfunction()
+
+# lily_embed(OUT NAME FILE): OUT in the build folder defines NAME (bytes, a NUL after them) and NAME_len.
+function(lily_embed out name file)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(READ ${file} hex HEX)
+  string(LENGTH "${hex}" length)
+  math(EXPR length "${length} / 2")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
+  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${out} CONTENT
+"#include <stddef.h>
+extern const unsigned char ${name}[];
+extern const size_t ${name}_len;
+const unsigned char ${name}[] = {${bytes}0};
+const size_t ${name}_len = ${length};
+")
+endfunction()

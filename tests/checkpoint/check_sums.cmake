@@ -1,0 +1,11 @@
+# Compares the SHA-256 of the files in DIR with the lines "SUM  NAME" of SUMS.
+file(STRINGS ${SUMS} lines)
+foreach(line ${lines})
+  string(REGEX MATCH "^([0-9a-f]+)  (.+)$" matched "${line}")
+  set(want ${CMAKE_MATCH_1})
+  set(name ${CMAKE_MATCH_2})
+  file(SHA256 ${DIR}/${name} found)
+  if(NOT found STREQUAL want)
+    message(FATAL_ERROR "${name}: SHA-256 is ${found}, expected ${want}")
+  endif()
+endforeach()
