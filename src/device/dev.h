@@ -73,7 +73,8 @@ typedef struct lily_done {
     const int32_t *best;        /* [n_tokens] */
     const float *logits;        /* [V] of the last token, in host memory where the device has it there, else NULL;
                                    valid until the next submit */
-    bool cancelled;             /* the run was stopped, and submit and wait said LILY_OK: see lily_dev_ops.submit for where its state stands */
+    bool cancelled;             /* the run was stopped (submit and wait say LILY_OK): see lily_dev_ops.submit for
+                                   where its state stands */
 } lily_done;
 
 /* ---- the device ---- */
@@ -125,9 +126,10 @@ typedef struct lily_dev_ops {
     void (*state_cost)(const lily_config *, uint64_t *fixed, uint64_t *snapshot, uint64_t *per_token);
 
     /* Runs segments first … last of the plan for the lanes (the first version takes one).  LILY_FORWARD appends
-     * the lane's tokens to its state and advances the position.  A run that fails or is cancelled leaves KV rows
-     * and recurrent states half written: the state then stands at its newest snapshot that is not later than
-     * where the run began (0 when there is none), and state_position tells where that is.
+     * the lane's tokens to its state and advances the position.  When it fails or is cancelled, KV rows and
+     * recurrent states are half written: the state then stands at its newest snapshot that is not later than
+     * where the run began (0 when there is none), and state_position tells where that is.  An argument that is
+     * refused leaves the state as it was; so does a later segment, which only reads it.
      * submit may return before the work is done; wait blocks for it. */
     int  (*submit)(lily_dev *, lily_exec *, enum lily_segment first, enum lily_segment last, const lily_lane *,
                    uint32_t n_lanes, uint64_t *ticket, lily_err *);
