@@ -25,7 +25,7 @@ int ref_run_row(ref_run *r, uint16_t row, uint16_t layer, lily_err *e) { return 
 
 static int ref_open(lily_dev **out, const lily_dev_options *options, lily_err *e)
 {
-    (void)options;
+    if (options->which) return lily_fail(e, LILY_ARGUMENT, "device ref has no variant '%s'", options->which);
     *out = lily_calloc(1, sizeof **out);
     return *out ? LILY_OK : lily_no_memory(e, sizeof **out, "device ref");
 }
