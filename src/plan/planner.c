@@ -19,6 +19,7 @@ typedef struct planner {
     size_t n_nodes;
     lily_stage *stages;         /* [n_stages], waits not yet set */
     size_t n_stages;
+    uint64_t scratch, states, outputs;      /* slots by kind */
     owned_plan *out;
 } planner;
 
@@ -56,133 +57,171 @@ static size_t block_end(const planner *p, size_t first)
     return end;
 }
 
-/* May the nodes [first, end) that are in `steps` become one stage?  They may if no node that stays outside both
- * needs one of them and is needed by one of them: walk in order and follow what depends on the row. */
-static bool contractible(const planner *p, size_t first, size_t end, uint64_t steps)
+/* One block of at most 64 nodes: what each must follow, and which of them are one stage.  Bit i of a set is node
+ * first + i. */
+typedef struct block {
+    size_t first;
+    unsigned n;
+    uint64_t after[64];         /* earlier nodes that a node conflicts with */
+    uint64_t with[64];          /* the nodes of its stage, itself included */
+    uint16_t row[64];           /* index into the device's rows */
+} block;
+
+/* Must b, later in the model's order, stay behind a?  State slots of two layers never meet. */
+static bool conflict(uint64_t a_reads, uint64_t a_writes, uint64_t b_reads, uint64_t b_writes, uint64_t apart)
 {
-    uint64_t row_writes = 0, row_reads = 0, tainted_writes = 0, tainted_reads = 0;
-    for (size_t i = first; i < end; i++) {
-        const lily_node *n = &p->nodes[i];
-        uint64_t touches = n->reads | n->writes;
-        bool after_outsider = (touches & tainted_writes) || (n->writes & tainted_reads);
-        if (steps & lily_bit(n->step)) {
-            if (after_outsider) return false;
-            row_writes |= n->writes;
-            row_reads |= n->reads;
-        } else if (after_outsider || (touches & row_writes) || (n->writes & row_reads)) {
-            tainted_writes |= n->writes;
-            tainted_reads |= n->reads;
-        }
-    }
-    return true;
+    return (((a_writes & (b_reads | b_writes)) | (a_reads & b_writes)) & ~apart) != 0;
 }
 
-/* Gives node first + i of the block a row, row_of[i], an index into the device's rows. */
-static int cover_block(const planner *p, size_t first, size_t end, uint16_t row_of[64], lily_err *e)
+static void open_block(const planner *p, size_t first, size_t end, block *b)
+{
+    *b = (block){.first = first, .n = (unsigned)(end - first)};
+    for (unsigned i = 0; i < b->n; i++) {
+        const lily_node *n = &p->nodes[first + i];
+        b->with[i] = lily_bit(i);
+        for (unsigned k = 0; k < i; k++) {
+            const lily_node *m = &p->nodes[first + k];
+            if (conflict(m->reads, m->writes, n->reads, n->writes, 0)) b->after[i] |= lily_bit(k);
+        }
+    }
+}
+
+/* The first node of a stage that may run when `done` has run: everything outside it that one of its nodes must
+ * follow is done.  b->n when there is none. */
+static unsigned next_stage(const block *b, uint64_t done)
+{
+    for (unsigned i = 0; i < b->n; i++) {
+        if (done & lily_bit(i)) continue;
+        uint64_t needs = 0;
+        for (unsigned j = i; j < b->n; j++)
+            if (b->with[i] & lily_bit(j)) needs |= b->after[j];
+        if (!(needs & ~b->with[i] & ~done)) return i;
+    }
+    return b->n;
+}
+
+static uint64_t all_nodes(const block *b) { return b->n == 64 ? ~0ull : lily_bit(b->n) - 1; }
+
+static bool orderable(const block *b)
+{
+    uint64_t done = 0;
+    for (unsigned i; (i = next_stage(b, done)) < b->n;) done |= b->with[i];
+    return done == all_nodes(b);
+}
+
+/* Takes a row for its nodes if the block can still be ordered: a stage must not both need and be needed by what
+ * stays outside it, nor two stages each other. */
+static void try_row(const planner *p, block *b, uint16_t row, uint64_t *left)
+{
+    const uint64_t steps = p->device->rows[row].steps;
+    block with_row = *b;
+    uint64_t nodes = 0;
+    for (unsigned i = 0; i < b->n; i++)
+        if (steps & lily_bit(p->nodes[b->first + i].step)) nodes |= lily_bit(i);
+    for (unsigned i = 0; i < b->n; i++) {
+        if (!(nodes & lily_bit(i))) continue;
+        with_row.with[i] = nodes;
+        with_row.row[i] = row;
+    }
+    if ((nodes & (nodes - 1)) && !orderable(&with_row)) return;
+    *b = with_row;
+    *left &= ~steps;
+}
+
+/* Gives each node of a block a row, the device's preferred ones first. */
+static int cover_block(const planner *p, block *b, lily_err *e)
 {
     uint64_t left = 0;
-    for (size_t i = first; i < end; i++) left |= lily_bit(p->nodes[i].step);
+    for (unsigned i = 0; i < b->n; i++) left |= lily_bit(p->nodes[b->first + i].step);
     for (uint16_t r = 0; r < p->device->n_rows; r++) {
         const lily_row *row = &p->device->rows[r];
-        if ((row->steps & left) != row->steps || !row_applies(p, row)) continue;
-        if (!contractible(p, first, end, row->steps)) continue;
-        for (size_t i = first; i < end; i++)
-            if (row->steps & lily_bit(p->nodes[i].step)) row_of[i - first] = r;
-        left &= ~row->steps;
+        if (row->steps && (row->steps & left) == row->steps && row_applies(p, row)) try_row(p, b, r, &left);
     }
-    for (size_t i = first; i < end; i++)
-        if (left & lily_bit(p->nodes[i].step))
+    for (unsigned i = 0; i < b->n; i++)
+        if (left & lily_bit(p->nodes[b->first + i].step))
             return lily_fail(e, LILY_UNSUPPORTED, "device %s has no row for step %s", p->device->name,
-                             lily_step_name(p->nodes[i].step));
+                             lily_step_name(p->nodes[b->first + i].step));
     return LILY_OK;
 }
 
 /* ---- order ---- */
 
-/* Must b, later in the model's order, stay behind a?  State slots of two layers never meet. */
-static bool conflict(uint64_t a_reads, uint64_t a_writes, uint64_t b_reads, uint64_t b_writes, bool same_layer,
-                     uint64_t states)
+/* Adds the stages of one covered block. */
+static void add_stages(planner *p, const block *b)
 {
-    uint64_t hit = (a_writes & (b_reads | b_writes)) | (a_reads & b_writes);
-    return (same_layer ? hit : hit & ~states) != 0;
-}
-
-/* Emits the stages of one block.  A stage may run once every node outside it that one of its own nodes must
- * follow has been emitted; among those that may, the one whose first node comes first.  Rows can pull a step
- * forward or back, so this is not simply the order of first nodes. */
-static int order_block(planner *p, size_t first, size_t end, const uint16_t row_of[64], lily_err *e)
-{
-    uint64_t emitted = 0;       /* bit i: node first + i */
-    size_t n = end - first;
-    while (emitted != (n == 64 ? ~0ull : lily_bit((unsigned)n) - 1)) {
-        size_t found = n;
-        for (size_t i = 0; i < n && found == n; i++) {
-            if (emitted & lily_bit((unsigned)i)) continue;
-            bool ready = true;
-            for (size_t j = 0; j < n && ready; j++) {
-                if (row_of[j] != row_of[i]) continue;
-                const lily_node *b = &p->nodes[first + j];
-                for (size_t k = 0; k < j && ready; k++) {
-                    const lily_node *a = &p->nodes[first + k];
-                    if (row_of[k] == row_of[i] || (emitted & lily_bit((unsigned)k))) continue;
-                    ready = !conflict(a->reads, a->writes, b->reads, b->writes, true, 0);
-                }
-            }
-            if (ready) found = i;
-        }
-        if (found == n) return lily_fail(e, LILY_INTERNAL, "the rows of device %s cannot be ordered", p->device->name);
+    uint64_t done = 0;
+    for (unsigned i; (i = next_stage(b, done)) < b->n; done |= b->with[i]) {
+        const lily_node *lead = &p->nodes[b->first + i];
         lily_stage *s = &p->stages[p->n_stages++];
-        const lily_node *lead = &p->nodes[first + found];
-        *s = (lily_stage){.row = row_of[found], .layer = lead->layer, .segment = lead->segment};
-        for (size_t j = 0; j < n; j++) {
-            if (row_of[j] != s->row) continue;
-            const lily_node *b = &p->nodes[first + j];
-            s->reads |= b->reads & ~s->writes;      /* what the row itself wrote before is no input */
-            s->writes |= b->writes;
-            s->steps |= lily_bit(b->step);
-            emitted |= lily_bit((unsigned)j);
+        *s = (lily_stage){.row = b->row[i], .layer = lead->layer, .segment = lead->segment};
+        for (unsigned j = 0; j < b->n; j++) {
+            if (!(b->with[i] & lily_bit(j))) continue;
+            const lily_node *n = &p->nodes[b->first + j];
+            s->reads |= n->reads & ~s->writes;      /* what the row itself wrote before is no input */
+            s->writes |= n->writes;
+            s->steps |= lily_bit(n->step);
         }
     }
-    return LILY_OK;
 }
 
 /* Slots that only their own stage reads never reach memory: drop them from its writes. */
 static void drop_inner_slots(planner *p)
 {
-    uint64_t scratch = slots_of_kind(SLOT_SCRATCH), live = p->ask->keep;
+    uint64_t live = p->ask->keep;
     for (size_t i = p->n_stages; i-- > 0;) {
         lily_stage *s = &p->stages[i];
-        uint64_t wanted = s->writes & (live | ~scratch);
-        live = (live & ~(s->writes & ~p->ask->keep)) | (s->reads & scratch);
+        uint64_t wanted = s->writes & (live | ~p->scratch);
+        live = (live & ~(s->writes & ~p->ask->keep)) | (s->reads & p->scratch);
         s->writes = wanted;
     }
 }
 
 /* ---- place ---- */
 
-/* Levels of the true dependencies: places are given by levels, so that memory reuse never ties together
- * stages that could run at once. */
+/* State slots of two layers are two memories. */
+static uint64_t apart(const planner *p, const lily_stage *a, const lily_stage *b)
+{
+    return a->layer == b->layer ? 0 : p->states;
+}
+
+/* Levels of the true dependencies, each segment above the ones before.  Places are given by levels, so that
+ * memory reuse never ties together stages that could run at once. */
 static void find_levels(planner *p)
 {
+    uint16_t top = 0, floor = 0;
     for (size_t i = 0; i < p->n_stages; i++) {
         lily_stage *b = &p->stages[i];
-        b->level = 0;
+        if (i && b->segment != p->stages[i - 1].segment) floor = (uint16_t)(top + 1);
+        b->level = floor;
         for (size_t j = 0; j < i; j++) {
             const lily_stage *a = &p->stages[j];
-            if (a->level >= b->level && conflict(a->reads, a->writes, b->reads, b->writes, a->layer == b->layer,
-                                                 slots_of_kind(SLOT_STATE)))
+            if (a->level >= b->level && conflict(a->reads, a->writes, b->reads, b->writes, apart(p, a, b)))
                 b->level = (uint16_t)(a->level + 1);
         }
+        if (b->level > top) top = b->level;
+    }
+}
+
+/* The order becomes that of the levels, within one the model's: a slot's bytes, reused from one level to the
+ * next, are then reused in this order too, and a device that runs in order needs one barrier a level.  Nearly
+ * sorted already, since a layer ends before the next begins. */
+static void sort_by_level(planner *p)
+{
+    for (size_t i = 1; i < p->n_stages; i++) {
+        lily_stage s = p->stages[i];
+        size_t at = i;
+        for (; at && p->stages[at - 1].level > s.level; at--) p->stages[at] = p->stages[at - 1];
+        p->stages[at] = s;
     }
 }
 
 /* For each slot the slots that are needed at some moment when it is needed. */
 static void find_interference(const planner *p, uint64_t *live, size_t n_levels, uint64_t interferes[N_SLOTS])
 {
-    uint64_t scratch = slots_of_kind(SLOT_SCRATCH), always = slots_of_kind(SLOT_OUTPUT) | p->ask->keep;
+    const uint64_t always = p->outputs | p->ask->keep;
     memset(live, 0, n_levels * sizeof *live);
     for (size_t i = 0; i < p->n_stages; i++) {
-        uint64_t open = p->stages[i].writes & scratch;
+        uint64_t open = p->stages[i].writes & p->scratch;
         for (unsigned s = 0; s < N_SLOTS; s++) {
             if (!(open & lily_bit(s))) continue;
             /* From its writer to the last reader of this value. */
@@ -245,10 +284,10 @@ static void place_workspaces(planner *p)
 static int place(planner *p, lily_err *e)
 {
     lily_plan *plan = &p->out->plan;
-    uint64_t used = slots_of_kind(SLOT_OUTPUT) | p->ask->keep, interferes[N_SLOTS];
+    uint64_t used = p->outputs | p->ask->keep, interferes[N_SLOTS];
     size_t n_levels = 0;
     for (size_t i = 0; i < p->n_stages; i++) {
-        used |= p->stages[i].writes & slots_of_kind(SLOT_SCRATCH);
+        used |= p->stages[i].writes & p->scratch;
         if (p->stages[i].level >= n_levels) n_levels = p->stages[i].level + 1u;
     }
     uint64_t *live = lily_calloc(n_levels, sizeof *live);
@@ -285,9 +324,10 @@ static uint64_t aliases(const lily_plan *plan, uint64_t set)
     return all;
 }
 
-static bool must_follow(const lily_stage *a, uint64_t a_writes, const lily_stage *b, uint64_t b_writes)
+static bool must_follow(const planner *p, size_t a, size_t b, const uint64_t *writes)
 {
-    return conflict(a->reads, a_writes, b->reads, b_writes, a->layer == b->layer, slots_of_kind(SLOT_STATE));
+    const lily_stage *s = &p->stages[a], *t = &p->stages[b];
+    return conflict(s->reads, writes[a], t->reads, writes[b], apart(p, s, t));
 }
 
 /* Waits, levels and barriers from the places.  A wait that another one implies is dropped: going back from the
@@ -305,14 +345,14 @@ static int find_waits(planner *p, lily_err *e)
         writes[i] = aliases(&p->out->plan, b->writes);
         b->level = b->n_wait = 0;
         for (size_t j = i; j-- > 0;) {
-            if ((mine[j / 64] >> (j % 64) & 1) || !must_follow(&p->stages[j], writes[j], b, writes[i])) continue;
+            if ((mine[j / 64] >> (j % 64) & 1) || !must_follow(p, j, i, writes)) continue;
             wait[b->n_wait++] = (uint16_t)j;
             mine[j / 64] |= lily_bit(j % 64);
             for (size_t w = 0; w < words; w++) mine[w] |= follows[j * words + w];
             if (p->stages[j].level >= b->level) b->level = (uint16_t)(p->stages[j].level + 1);
         }
         for (size_t j = barrier_from; j < i && !b->barrier; j++)
-            b->barrier = must_follow(&p->stages[j], writes[j], b, writes[i]);
+            b->barrier = must_follow(p, j, i, writes);
         if (b->barrier) {
             barrier_from = i;
             p->out->plan.n_barriers++;
@@ -331,11 +371,12 @@ static int find_waits(planner *p, lily_err *e)
 
 static void find_deaths(planner *p)
 {
-    uint64_t scratch = slots_of_kind(SLOT_SCRATCH) & ~p->ask->keep, live = 0;
+    const uint64_t scratch = p->scratch & ~p->ask->keep;
+    uint64_t live = 0;
     for (size_t i = p->n_stages; i-- > 0;) {
         lily_stage *s = &p->stages[i];
         s->dies = (s->reads | s->writes) & scratch & ~live;
-        live = (live & ~s->writes) | (s->reads & scratch);
+        live = (live & ~s->writes) | (s->reads & p->scratch);
     }
 }
 
@@ -349,15 +390,17 @@ static int make(planner *p, lily_err *e)
     p->stages = lily_arena_calloc(&p->out->arena, p->n_nodes, sizeof *p->stages);
     if (!p->stages) return lily_no_memory(e, p->n_nodes * sizeof *p->stages, "stages");
     for (size_t first = 0, end; first < p->n_nodes; first = end) {
-        uint16_t row_of[64];
+        block b;
         end = block_end(p, first);
         if (end - first > 64) return lily_fail(e, LILY_INTERNAL, "a layer has %zu steps", end - first);
-        TRY(cover_block(p, first, end, row_of, e));
-        TRY(order_block(p, first, end, row_of, e));
+        open_block(p, first, end, &b);
+        TRY(cover_block(p, &b, e));
+        add_stages(p, &b);
         plan->segment_end[p->nodes[first].segment] = (uint32_t)p->n_stages;
     }
     drop_inner_slots(p);
     find_levels(p);
+    sort_by_level(p);
     TRY(place(p, e));
     TRY(find_waits(p, e));
     find_deaths(p);
@@ -379,7 +422,13 @@ int lily_plan_make(lily_plan **out, const lily_plan_device *d, const lily_config
         return lily_fail(e, LILY_INTERNAL, "device %s has %zu rows, %d is the most", d->name, d->n_rows, LILY_MAX_ROWS);
     if (ask->max_tokens < 1 || (ask->mode == LILY_DECODE && ask->max_tokens != 1))
         return lily_fail(e, LILY_ARGUMENT, "a plan cannot be made for %u tokens", ask->max_tokens);
-    planner p = {.device = d, .config = c, .ask = ask, .out = lily_calloc(1, sizeof *p.out)};
+    planner p = {.device = d,
+                 .config = c,
+                 .ask = ask,
+                 .scratch = slots_of_kind(SLOT_SCRATCH),
+                 .states = slots_of_kind(SLOT_STATE),
+                 .outputs = slots_of_kind(SLOT_OUTPUT),
+                 .out = lily_calloc(1, sizeof *p.out)};
     if (!p.out) return lily_no_memory(e, sizeof *p.out, "a plan");
     int rc = make(&p, e);
     lily_free(p.nodes);
