@@ -1,0 +1,107 @@
+/* Binds the listening socket.  It is done before anything else is loaded, so that a taken port costs no time. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "api/http_internal.h"
+
+static int new_socket(int family, lily_err *e)
+{
+    int fd = socket(family, SOCK_STREAM, 0);
+    if (fd < 0) return lily_fail(e, LILY_IO, "no socket: %s", strerror(errno)), -1;
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    return fd;
+}
+
+static int refuse(int fd, const char *where, lily_err *e)
+{
+    int why = errno;
+    close(fd);
+    if (why == EADDRINUSE) return lily_fail(e, LILY_BUSY, "%s is taken by another program", where);
+    return lily_fail(e, LILY_IO, "cannot listen on %s: %s", where, strerror(why));
+}
+
+static int bound_port(int fd)
+{
+    struct sockaddr_storage a;
+    socklen_t n = sizeof a;
+    if (getsockname(fd, (struct sockaddr *)&a, &n) != 0) return 0;
+    if (a.ss_family == AF_INET6) return ntohs(((struct sockaddr_in6 *)&a)->sin6_port);
+    return ntohs(((struct sockaddr_in *)&a)->sin_port);
+}
+
+static int listen_tcp(const char *host, int port, int *out, int *out_port, lily_err *e)
+{
+    char service[8], where[300];
+    snprintf(service, sizeof service, "%d", port);
+    snprintf(where, sizeof where, "%.255s port %d", host, port);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *list;
+    int rc = getaddrinfo(host, service, &hints, &list);
+    if (rc != 0) return lily_fail(e, LILY_ARGUMENT, "the address %s is unknown: %s", host, gai_strerror(rc));
+    rc = LILY_IO;
+    for (struct addrinfo *a = list; a; a = a->ai_next) {
+        int fd = new_socket(a->ai_family, e);
+        if (fd < 0) continue;
+        /* A restart must not wait for connections of the last run; a living listener is still refused. */
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+        if (bind(fd, a->ai_addr, a->ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0) {
+            rc = refuse(fd, where, e);
+            if (rc == LILY_BUSY) break;
+            continue;
+        }
+        *out = fd;
+        *out_port = bound_port(fd);
+        rc = LILY_OK;
+        break;
+    }
+    freeaddrinfo(list);
+    return rc;
+}
+
+/* A socket file that a dead server left behind is in the way of bind: it is removed if nobody answers there. */
+static bool stale(const struct sockaddr_un *a)
+{
+    struct stat st;
+    if (lstat(a->sun_path, &st) != 0 || !S_ISSOCK(st.st_mode)) return false;
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (fd < 0) return false;
+    bool dead = connect(fd, (const struct sockaddr *)a, sizeof *a) != 0 && errno == ECONNREFUSED;
+    close(fd);
+    return dead;
+}
+
+static int listen_unix(const char *path, int *out, lily_err *e)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof a.sun_path)
+        return lily_fail(e, LILY_ARGUMENT, "the socket path %s is longer than %zu bytes", path, sizeof a.sun_path - 1);
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    int fd = new_socket(AF_UNIX, e);
+    if (fd < 0) return LILY_IO;
+    if (stale(&a)) unlink(path);
+    /* Nobody can connect before listen: there is no moment at which the socket is open to others. */
+    if (bind(fd, (struct sockaddr *)&a, sizeof a) != 0) return refuse(fd, path, e);
+    if (chmod(path, 0600) != 0 || listen(fd, SOMAXCONN) != 0) {
+        int rc = refuse(fd, path, e);
+        unlink(path);
+        return rc;
+    }
+    *out = fd;
+    return LILY_OK;
+}
+
+int http_listen(const lily_http_options *opt, int *fd, int *port, lily_err *e)
+{
+    *port = 0;
+    if (opt->unix_path) return listen_unix(opt->unix_path, fd, e);
+    if (opt->port < 0 || opt->port > 65535) return lily_fail(e, LILY_ARGUMENT, "%d is no port", opt->port);
+    return listen_tcp(opt->host, opt->port, fd, port, e);
+}

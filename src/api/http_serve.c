@@ -1,0 +1,340 @@
+/* The network thread's side of a request: read it within the limits, hand it to its handler, feed the answer out.
+ *
+ * libmicrohttpd asks for an answer at once or wants the connection suspended; a suspended socket is not looked at
+ * by the library, and the loop in http.c watches it instead.  libmicrohttpd's own refusals (text that is no HTTP,
+ * a head beyond its memory) have no body of ours. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "api/http_internal.h"
+#include "base/clock.h"
+#include "base/mem.h"
+
+enum { BLOCK_BYTES = 16 << 10 };    /* of a stream, given to the library at a time */
+
+static uint64_t after(double seconds) { return lily_now_ns() + (uint64_t)(seconds * 1e9); }
+
+void http_on_connection(void *server, struct MHD_Connection *mhd, void **context,
+                        enum MHD_ConnectionNotificationCode code)
+{
+    lily_http *h = server;
+    http_conn *c = *context;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        c = lily_calloc(1, sizeof *c);
+        *context = c;
+        if (!c) return;    /* its first request is refused */
+        c->server = h;
+        c->mhd = mhd;
+        c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        c->deadline = after(h->opt.header_seconds);
+        c->next = h->conns;
+        if (h->conns) h->conns->prev = c;
+        h->conns = c;
+    } else if (c) {
+        if (c->prev) c->prev->next = c->next;
+        else h->conns = c->next;
+        if (c->next) c->next->prev = c->prev;
+        lily_free(c);
+    }
+}
+
+void http_resume(http_conn *c)
+{
+    if (!c->suspended) return;
+    c->suspended = false;
+    MHD_resume_connection(c->mhd);
+}
+
+void http_cut(http_conn *c)
+{
+    c->deadline = HTTP_NEVER;
+    c->watched = false;
+    if (c->req) http_mark_gone(c->req);
+    /* libmicrohttpd then finds the end of the connection by itself, whatever it was doing. */
+    shutdown(c->fd, SHUT_RDWR);
+    http_resume(c);
+}
+
+/* ---- reading */
+
+typedef struct copy {
+    lily_http_req *req;
+    http_pair **tail;
+    size_t bytes;
+    int lengths, codings;          /* Content-Length and Transfer-Encoding headers */
+    bool failed, chunked;
+} copy;
+
+static enum MHD_Result copy_pair(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    copy *k = arg;
+    if (!value) value = "";
+    size_t name_len = strlen(name), value_len = strlen(value);
+    k->bytes += name_len + value_len + 4;
+    if (kind == MHD_HEADER_KIND && strcasecmp(name, "content-length") == 0) k->lengths++;
+    if (kind == MHD_HEADER_KIND && strcasecmp(name, "transfer-encoding") == 0) {
+        k->codings++;
+        k->chunked = strcasecmp(value, "chunked") == 0;
+    }
+    http_pair *p = lily_arena_calloc(&k->req->arena, 1, sizeof *p);
+    if (p) {
+        p->name = lily_arena_strndup(&k->req->arena, name, name_len);
+        p->value = lily_arena_strndup(&k->req->arena, value, value_len);
+    }
+    k->failed = k->failed || !p || !p->name || !p->value;
+    if (k->failed) return MHD_NO;
+    *k->tail = p;
+    k->tail = &p->next;
+    return MHD_YES;
+}
+
+static lily_http_req *new_request(lily_http *h, const char *method, const char *path)
+{
+    lily_http_req *req = lily_calloc(1, sizeof *req);
+    if (!req) return NULL;
+    pthread_mutex_init(&req->lock, NULL);
+    pthread_cond_init(&req->room, NULL);
+    req->refs = 1;
+    req->server = h;
+    req->method = lily_arena_strndup(&req->arena, method, strlen(method));
+    req->path = lily_arena_strndup(&req->arena, path, strlen(path));
+    if (req->method && req->path) return req;
+    http_release(req);
+    return NULL;
+}
+
+static enum MHD_Result send_answer(http_conn *c);
+
+/* Refuses before the body was read: libmicrohttpd closes the connection after the answer. */
+static enum MHD_Result refuse(http_conn *c, int status, const char *sentence)
+{
+    if (lily_http_reply_error(c->req, status, sentence, NULL) != LILY_OK) return MHD_NO;
+    return send_answer(c);
+}
+
+static enum MHD_Result begin_request(lily_http *h, http_conn *c, const char *url, const char *method)
+{
+    lily_http_req *req = new_request(h, method, url);
+    if (!req) return MHD_NO;
+    c->req = req;
+    req->conn = c;
+    c->deadline = after(h->opt.body_seconds);
+    copy k = {.req = req, .tail = &req->headers, .bytes = strlen(url)};
+    MHD_get_connection_values(c->mhd, MHD_HEADER_KIND, copy_pair, &k);
+    k.tail = &req->queries;
+    MHD_get_connection_values(c->mhd, MHD_GET_ARGUMENT_KIND, copy_pair, &k);
+    if (k.failed) return MHD_NO;
+    if (k.bytes > h->opt.max_header_bytes) return refuse(c, 431, "the headers of the request are too large");
+    /* Two answers to the question where a request ends are how one request is smuggled inside another. */
+    if (k.lengths + k.codings > 1 || (k.codings && !k.chunked))
+        return refuse(c, 400, "the length of the body must be given once, by Content-Length or as chunked");
+    const char *length = lily_http_header(req, "content-length");
+    if (length && strtoull(length, NULL, 10) > h->opt.max_body_bytes)
+        return refuse(c, 413, "the body of the request is too large");
+    return MHD_YES;
+}
+
+/* A chunked body that is too large is read to its end without being kept, since only then can it be answered. */
+static void add_body(lily_http_req *req, const char *data, size_t n, size_t limit)
+{
+    req->body_seen += n;
+    if (req->body_seen > limit) lily_buf_free(&req->body);
+    else lily_buf_add(&req->body, data, n);
+}
+
+/* ---- finding the handler */
+
+static bool fits(const char *pattern, const char *path)
+{
+    size_t n = strlen(pattern);
+    if (n && pattern[n - 1] == '*') return strncmp(pattern, path, n - 1) == 0 && path[n - 1];
+    return strcmp(pattern, path) == 0;
+}
+
+/* The route, or NULL with the methods that the path allows ("" when there is no such path). */
+static const lily_http_route *find_route(const lily_http *h, const lily_http_req *req, lily_buf *allow)
+{
+    const char *method = strcmp(req->method, "HEAD") == 0 ? "GET" : req->method;
+    for (const lily_http_route *r = h->opt.routes; r->path; r++) {
+        if (!fits(r->path, req->path)) continue;
+        if (strcmp(r->method, method) == 0) return r;
+        lily_buf_printf(allow, "%s%s, ", strcmp(r->method, "GET") == 0 ? "HEAD, " : "", r->method);
+    }
+    if (allow->len) lily_buf_puts(allow, "OPTIONS");
+    return NULL;
+}
+
+static void without_route(lily_http_req *req, const char *allow)
+{
+    lily_err text;
+    if (!*allow && strcmp(req->path, "*") != 0) {
+        lily_fail(&text, LILY_ARGUMENT, "there is no path %s", req->path);
+        lily_http_reply_error(req, 404, text.text, NULL);
+        return;
+    }
+    if (*allow) lily_http_set_header(req, "Allow", allow, NULL);
+    if (strcmp(req->method, "OPTIONS") == 0) {
+        lily_http_reply(req, 204, NULL, NULL, 0, NULL);
+        return;
+    }
+    lily_fail(&text, LILY_ARGUMENT, "%s is not allowed for %s, only %s", req->method, req->path, allow);
+    lily_http_reply_error(req, 405, text.text, NULL);
+}
+
+static void handle(lily_http *h, lily_http_req *req)
+{
+    req->handled = true;
+    pthread_mutex_lock(&h->lock);
+    h->in_flight++;
+    bool stopping = h->stopping;
+    pthread_mutex_unlock(&h->lock);
+    lily_buf allow = {0};
+    const lily_http_route *route = find_route(h, req, &allow);
+    lily_http_ref(req);
+    if (stopping) lily_http_reply_error(req, 503, "the server is shutting down", NULL);
+    else if (req->body_seen > h->opt.max_body_bytes)
+        lily_http_reply_error(req, 413, "the body of the request is too large", NULL);
+    else if (req->body.failed) lily_http_reply_error(req, 503, "out of memory for the body of the request", NULL);
+    else if (route) route->handle(req, h->opt.arg);
+    else without_route(req, lily_buf_str(&allow));
+    lily_http_unref(req);
+    lily_buf_free(&allow);
+}
+
+enum MHD_Result http_on_request(void *server, struct MHD_Connection *mhd, const char *url, const char *method,
+                                const char *version, const char *data, size_t *size, void **state)
+{
+    (void)version;
+    lily_http *h = server;
+    http_conn *c = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    if (!c) return MHD_NO;
+    if (!c->req) {
+        *state = c;
+        return begin_request(h, c, url, method);
+    }
+    if (*size) {
+        add_body(c->req, data, *size, h->opt.max_body_bytes);
+        *size = 0;
+        return MHD_YES;
+    }
+    if (!c->req->handled) {
+        c->deadline = HTTP_NEVER;
+        handle(h, c->req);
+    }
+    return send_answer(c);
+}
+
+/* ---- answering */
+
+/* The library wants the next bytes of a stream. */
+static ssize_t read_stream(void *arg, uint64_t pos, char *buf, size_t max)
+{
+    (void)pos;
+    http_conn *c = arg;
+    lily_http_req *req = c->req;
+    ssize_t n = 0;
+    pthread_mutex_lock(&req->lock);
+    size_t pending = req->out.len - req->sent;
+    if (atomic_load(&req->gone)) {
+        n = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (pending) {
+        n = (ssize_t)(pending < max ? pending : max);
+        memcpy(buf, req->out.data + req->sent, (size_t)n);
+        req->sent += (size_t)n;
+        if (req->sent * 2 >= req->out.len) {
+            lily_buf_drop(&req->out, req->sent);
+            req->sent = 0;
+        }
+        pthread_cond_broadcast(&req->room);
+    } else if (req->state == HTTP_ENDED) {
+        n = MHD_CONTENT_READER_END_OF_STREAM;
+        c->watched = false;
+    } else {
+        c->suspended = true;
+        MHD_suspend_connection(c->mhd);
+    }
+    pthread_mutex_unlock(&req->lock);
+    return n;
+}
+
+static struct MHD_Response *make_response(http_conn *c, bool stopping)
+{
+    lily_http_req *req = c->req;
+    bool stream = req->state == HTTP_STREAM || req->state == HTTP_ENDED;
+    struct MHD_Response *r;
+    if (stream) r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_stream, c, NULL);
+    else r = MHD_create_response_from_buffer(req->out.len, req->out.data, MHD_RESPMEM_MUST_COPY);
+    if (!r) return NULL;
+    bool ok = true;
+    if (req->content_type.len) ok = MHD_add_response_header(r, "Content-Type", req->content_type.data) == MHD_YES;
+    if (req->events) {
+        /* Proxies must neither keep nor hold back events. */
+        ok = ok && MHD_add_response_header(r, "Cache-Control", "no-cache") == MHD_YES;
+        ok = ok && MHD_add_response_header(r, "X-Accel-Buffering", "no") == MHD_YES;
+    }
+    if (stopping) ok = ok && MHD_add_response_header(r, "Connection", "close") == MHD_YES;
+    for (const char *s = lily_buf_str(&req->extra), *end = s + req->extra.len; s < end;) {
+        const char *value = s + strlen(s) + 1;
+        ok = ok && MHD_add_response_header(r, s, value) == MHD_YES;
+        s = value + strlen(value) + 1;
+    }
+    if (ok) return r;
+    MHD_destroy_response(r);
+    return NULL;
+}
+
+/* Gives the library what there is of an answer, or suspends the connection until there is something. */
+static enum MHD_Result send_answer(http_conn *c)
+{
+    lily_http_req *req = c->req;
+    lily_http *h = c->server;
+    pthread_mutex_lock(&h->lock);
+    bool stopping = h->stopping;
+    pthread_mutex_unlock(&h->lock);
+    enum MHD_Result rc = MHD_YES;
+    pthread_mutex_lock(&req->lock);
+    if (atomic_load(&req->gone)) {
+        rc = MHD_NO;
+    } else if (req->state == HTTP_OPEN) {
+        c->watched = true;
+        c->suspended = true;
+        MHD_suspend_connection(c->mhd);
+    } else {
+        c->watched = req->state == HTTP_STREAM;
+        struct MHD_Response *r = make_response(c, stopping);
+        rc = r ? MHD_queue_response(c->mhd, (unsigned)req->status, r) : MHD_NO;
+        if (r) MHD_destroy_response(r);
+        if (req->state == HTTP_REPLY) lily_buf_free(&req->out);
+        unsigned limit = (unsigned)(h->opt.write_seconds + 0.999);
+        MHD_set_connection_option(c->mhd, MHD_CONNECTION_OPTION_TIMEOUT, limit);
+    }
+    pthread_mutex_unlock(&req->lock);
+    return rc;
+}
+
+void http_on_done(void *server, struct MHD_Connection *mhd, void **state, enum MHD_RequestTerminationCode why)
+{
+    lily_http *h = server;
+    http_conn *c = *state;
+    lily_http_req *req = c ? c->req : NULL;
+    if (!req) return;
+    if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK) http_mark_gone(req);
+    *state = NULL;
+    c->req = NULL;
+    c->watched = c->peeked = false;
+    pthread_mutex_lock(&h->lock);
+    if (req->handled) h->in_flight--;
+    if (h->in_flight == 0) pthread_cond_broadcast(&h->idle);
+    c->deadline = h->stopping ? 0 : after(h->opt.idle_seconds);
+    pthread_mutex_unlock(&h->lock);
+    MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+    pthread_mutex_lock(&req->lock);
+    req->conn = NULL;
+    req->server = NULL;
+    pthread_cond_broadcast(&req->room);
+    pthread_mutex_unlock(&req->lock);
+    http_release(req);
+}
