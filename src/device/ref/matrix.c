@@ -1,18 +1,32 @@
 /* matrix.c - packed matrices: one row made plain, and its dot products. */
+#include <string.h>
+
 #include "base/bytes.h"
 #include "device/ref/ref.h"
 
-/* Sixteen partial sums in a written-out order: a compiler may use vectors of any width, the bits stay. */
+typedef float vec4 __attribute__((vector_size(16)));        /* GCC and Clang, any machine */
+
+static vec4 load4(const float *p)
+{
+    vec4 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* Sixteen partial sums in a written-out order: no machine and no compiler may choose another. */
 float ref_dot(const float *a, const float *b, uint32_t n)
 {
-    float sum[16] = {0};
+    vec4 sum[4] = {{0}};
     uint32_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (uint32_t j = 0; j < 16; j++) sum[j] += a[i + j] * b[i + j];
-    for (uint32_t j = 0; i + j < n; j++) sum[j] += a[i + j] * b[i + j];
-    for (uint32_t half = 8; half; half /= 2)
-        for (uint32_t j = 0; j < half; j++) sum[j] += sum[j + half];
-    return sum[0];
+    for (; i + 16 <= n; i += 16) {
+        sum[0] += load4(a + i) * load4(b + i);
+        sum[1] += load4(a + i + 4) * load4(b + i + 4);
+        sum[2] += load4(a + i + 8) * load4(b + i + 8);
+        sum[3] += load4(a + i + 12) * load4(b + i + 12);
+    }
+    for (uint32_t j = 0; i + j < n; j++) sum[j / 4][j % 4] += a[i + j] * b[i + j];
+    vec4 all = (sum[0] + sum[2]) + (sum[1] + sum[3]);
+    return (all[0] + all[2]) + (all[1] + all[3]);
 }
 
 static void quantised_row(const lily_matrix *m, uint32_t row, float *w)
