@@ -73,24 +73,28 @@ static size_t skip_others(const char *text, size_t at, size_t n)
     return at;
 }
 
+static int reserve_points(lily_nfc_work *w, size_t more, lily_err *e)
+{
+    if (more <= w->cap - w->n) return LILY_OK;
+    size_t cap = w->n + more > w->cap * 2 ? w->n + more : w->cap * 2;
+    int32_t *point = lily_realloc(w->point, cap, sizeof *point);
+    if (!point) return lily_no_memory(e, cap * sizeof *point, "normalised text");
+    w->point = point;
+    w->cap = cap;
+    return LILY_OK;
+}
+
 static int decompose(lily_nfc_work *w, const char *text, size_t n, lily_err *e)
 {
+    enum { MOST = 32 };    /* canonical decompositions have at most 4 code points */
     w->n = 0;
     for (size_t at = 0; at < n;) {
         const unsigned char *p = (const unsigned char *)text + at;
         size_t len = lily_utf8_length(p, n - at);
+        TRY(reserve_points(w, MOST, e));
         utf8proc_ssize_t more = utf8proc_decompose_char((utf8proc_int32_t)lily_utf8_decode(p, len), w->point + w->n,
-                                                        (utf8proc_ssize_t)(w->cap - w->n),
-                                                        UTF8PROC_STABLE | UTF8PROC_COMPOSE, NULL);
-        if (more < 0) return lily_fail(e, LILY_INTERNAL, "utf8proc: %s", utf8proc_errmsg(more));
-        if ((size_t)more > w->cap - w->n) {
-            size_t cap = w->cap < 256 ? 256 : w->cap * 2;
-            int32_t *point = lily_realloc(w->point, cap, sizeof *point);
-            if (!point) return lily_no_memory(e, cap * sizeof *point, "normalised text");
-            w->point = point;
-            w->cap = cap;
-            continue;
-        }
+                                                        MOST, UTF8PROC_STABLE | UTF8PROC_COMPOSE, NULL);
+        if (more < 0 || more > MOST) return lily_fail(e, LILY_INTERNAL, "utf8proc: %s", utf8proc_errmsg(more));
         w->n += (size_t)more;
         at += len;
     }
