@@ -1,4 +1,4 @@
-/* fixture.h - tokenizers and recorded results under tests/fixtures. */
+/* fixture.h - tokenizers of the synthetic checkpoints and the reference's results for them. */
 #ifndef LILY_TESTS_TEXT_FIXTURE_H
 #define LILY_TESTS_TEXT_FIXTURE_H
 
@@ -7,8 +7,8 @@
 
 #define FIXTURES LILY_SOURCE_DIR "/tests/fixtures"
 
-/* Opens the tokenizer of fixture "tiny", "odd" or "full"; fails the running test if it cannot.  The full
- * one (248,077 ids, 9 MB) is written anew under the build folder. */
+/* Opens the tokenizer of the synthetic checkpoint "tiny", "odd" or "full", which the build makes; fails
+ * the running test if it cannot. */
 lily_tokenizer *fixture_tokenizer(const char *name);
 /* The recorded results of tests/fixtures/NAME/tokenizer.json. */
 json_t *fixture_results(const char *name);

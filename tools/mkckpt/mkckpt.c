@@ -178,20 +178,21 @@ static int write_tensors(const preset *p, const vocabulary *v, uint32_t seed, co
     return rc != LILY_OK ? rc : closed;
 }
 
-static int make(const preset *p, uint32_t seed, const char *dir, lily_err *e)
+static int make(const preset *p, uint32_t seed, bool tensors, const char *dir, lily_err *e)
 {
     vocabulary v;
     if (mkdir(dir, 0777) != 0 && errno != EEXIST) return lily_fail(e, LILY_IO, "%s: %s", dir, strerror(errno));
     int rc = vocabulary_build(&v, p, (const char *)corpus_txt, corpus_txt_len, e);
     if (rc == LILY_OK) rc = write_text_files(p, &v, dir, e);
-    if (rc == LILY_OK) rc = write_tensors(p, &v, seed, dir, e);
+    if (rc == LILY_OK && tensors) rc = write_tensors(p, &v, seed, dir, e);
     vocabulary_free(&v);
     return rc;
 }
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: mkckpt PRESET DIR [SEED]\nWrites a synthetic checkpoint of PRESET to DIR.\n");
+    fprintf(stderr, "usage: mkckpt [--text] PRESET DIR [SEED]\nWrites a synthetic checkpoint of PRESET to DIR;"
+                    " with --text all but its tensors.\n");
     for (size_t i = 0; i < n_presets; i++) fprintf(stderr, "  %-6s %s\n", presets[i].name, presets[i].what);
     return 2;
 }
@@ -201,11 +202,14 @@ int main(int argc, char **argv)
     lily_err e;
     unsigned long seed = DEFAULT_SEED;
     char *end = "";
+    bool text = argc > 1 && strcmp(argv[1], "--text") == 0;
+    argc -= text;
+    argv += text;
     if (argc < 3 || argc > 4) return usage();
     const preset *p = preset_find(argv[1]);
     if (argc == 4) seed = strtoul(argv[3], &end, 10);
     if (!p || *end || seed > UINT32_MAX) return usage();
-    if (make(p, (uint32_t)seed, argv[2], &e) == LILY_OK) return 0;
+    if (make(p, (uint32_t)seed, !text, argv[2], &e) == LILY_OK) return 0;
     fprintf(stderr, "mkckpt: %s\n", e.text);
     return lily_err_exit_status((int)e.code);
 }
