@@ -324,10 +324,13 @@ static uint64_t aliases(const lily_plan *plan, uint64_t set)
     return all;
 }
 
-static bool must_follow(const planner *p, size_t a, size_t b, const uint64_t *writes)
+/* Must stage b, later in the plan, wait for a?  `touched` has for each stage the slots that its writes reach:
+ * on one side only, since two slots that each share bytes with a third need not share any. */
+static bool must_follow(const planner *p, size_t a, size_t b, const uint64_t *touched)
 {
     const lily_stage *s = &p->stages[a], *t = &p->stages[b];
-    return conflict(s->reads, writes[a], t->reads, writes[b], apart(p, s, t));
+    uint64_t hit = (touched[a] & (t->reads | t->writes)) | (s->reads & touched[b]);
+    return (hit & ~apart(p, s, t)) != 0;
 }
 
 /* Waits, levels and barriers from the places.  A wait that another one implies is dropped: going back from the
@@ -335,24 +338,24 @@ static bool must_follow(const planner *p, size_t a, size_t b, const uint64_t *wr
 static int find_waits(planner *p, lily_err *e)
 {
     size_t n = p->n_stages, words = (n + 63) / 64, barrier_from = 0;
-    uint64_t *follows = lily_calloc(n * words, sizeof *follows), *writes = lily_calloc(n, sizeof *writes);
+    uint64_t *follows = lily_calloc(n * words, sizeof *follows), *touched = lily_calloc(n, sizeof *touched);
     uint16_t *wait = lily_calloc(n, sizeof *wait);
     int rc = LILY_OK;
-    if (!follows || !writes || !wait) rc = lily_no_memory(e, n * words * 8, "waits");
+    if (!follows || !touched || !wait) rc = lily_no_memory(e, n * words * 8, "waits");
     for (size_t i = 0; rc == LILY_OK && i < n; i++) {
         lily_stage *b = &p->stages[i];
         uint64_t *mine = follows + i * words;
-        writes[i] = aliases(&p->out->plan, b->writes);
+        touched[i] = aliases(&p->out->plan, b->writes);
         b->level = b->n_wait = 0;
         for (size_t j = i; j-- > 0;) {
-            if ((mine[j / 64] >> (j % 64) & 1) || !must_follow(p, j, i, writes)) continue;
+            if ((mine[j / 64] >> (j % 64) & 1) || !must_follow(p, j, i, touched)) continue;
             wait[b->n_wait++] = (uint16_t)j;
             mine[j / 64] |= lily_bit(j % 64);
             for (size_t w = 0; w < words; w++) mine[w] |= follows[j * words + w];
             if (p->stages[j].level >= b->level) b->level = (uint16_t)(p->stages[j].level + 1);
         }
         for (size_t j = barrier_from; j < i && !b->barrier; j++)
-            b->barrier = must_follow(p, j, i, writes);
+            b->barrier = must_follow(p, j, i, touched);
         if (b->barrier) {
             barrier_from = i;
             p->out->plan.n_barriers++;
@@ -364,7 +367,7 @@ static int find_waits(planner *p, lily_err *e)
         b->wait = kept;
     }
     lily_free(follows);
-    lily_free(writes);
+    lily_free(touched);
     lily_free(wait);
     return rc;
 }
