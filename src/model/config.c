@@ -31,42 +31,38 @@ static int read_file(json_t **root, const char *dir, const char *name, bool opti
     return rc;
 }
 
-static int read_config(lily_model_config *m, const char *dir, lily_err *e)
+static int read_config(lily_model_config *m, const json_t *root, lily_err *e)
 {
-    json_t *root;
-    lily_config_file f = {.name = "config.json"};
-    TRY(read_file(&root, dir, f.name, false, e));
-    f.top = f.text = root;
+    lily_config_file f = {"config.json", root, root};
     const json_t *text = lily_config_get(root, "text_config");
     if (text) f.text = text;
-    int rc = json_is_object(f.text) ? LILY_OK
-                                    : lily_fail(e, LILY_FORMAT, "%s: \"text_config\" is not an object", f.name);
-    if (rc == LILY_OK) rc = lily_numbers_read(&m->numbers, &f, e);
-    if (rc == LILY_OK) rc = lily_quant_read(&m->quant, &f, e);
-    json_decref(root);
-    return rc;
+    if (!json_is_object(f.text)) return lily_fail(e, LILY_FORMAT, "%s: \"text_config\" is not an object", f.name);
+    TRY(lily_numbers_read(&m->numbers, &f, e));
+    return lily_quant_read(&m->quant, &f, e);
 }
 
-static int read_generation(lily_model_config *m, const char *dir, lily_err *e)
+int lily_config_parse(lily_model_config **out, const json_t *config, const json_t *generation, lily_err *e)
 {
-    json_t *root;
-    lily_config_file f = {.name = "generation_config.json"};
-    TRY(read_file(&root, dir, f.name, true, e));
-    f.top = f.text = root;      /* NULL when there is no such file: every field is then absent */
-    int rc = lily_generation_read(&m->numbers, &m->sampling, &f, e);
-    json_decref(root);
+    *out = NULL;
+    lily_model_config *m = lily_calloc(1, sizeof *m);
+    if (!m) return lily_no_memory(e, sizeof *m, "a configuration");
+    int rc = read_config(m, config, e);
+    lily_config_file f = {"generation_config.json", generation, generation};
+    if (rc == LILY_OK) rc = lily_generation_read(&m->numbers, &m->sampling, &f, e);
+    if (rc == LILY_OK) *out = m;
+    else lily_config_close(m);
     return rc;
 }
 
 int lily_config_open(lily_model_config **out, const char *dir, lily_err *e)
 {
+    json_t *config = NULL, *generation = NULL;
     *out = NULL;
-    lily_model_config *m = lily_calloc(1, sizeof *m);
-    if (!m) return lily_no_memory(e, sizeof *m, "a configuration");
-    int rc = read_config(m, dir, e);
-    if (rc == LILY_OK) rc = read_generation(m, dir, e);
-    if (rc == LILY_OK) *out = m;
-    else lily_config_close(m);
+    int rc = read_file(&config, dir, "config.json", false, e);
+    if (rc == LILY_OK) rc = read_file(&generation, dir, "generation_config.json", true, e);
+    if (rc == LILY_OK) rc = lily_config_parse(out, config, generation, e);
+    json_decref(config);
+    json_decref(generation);
     return rc;
 }
 

@@ -28,6 +28,9 @@ typedef struct lily_quant_table {
 /* obj.key, or NULL when absent or null. */
 const json_t *lily_config_get(const json_t *obj, const char *key);
 
+/* What lily_config_open does once the files are read: `config` is an object, `generation` one or NULL. */
+int lily_config_parse(lily_model_config **out, const json_t *config, const json_t *generation, lily_err *e);
+
 int lily_numbers_read(lily_config *c, const lily_config_file *f, lily_err *e);
 
 int lily_quant_read(lily_quant_table *t, const lily_config_file *f, lily_err *e);

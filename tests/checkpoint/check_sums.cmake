@@ -1,5 +1,8 @@
 # Compares the SHA-256 of the files in DIR with the lines "SUM  NAME" of SUMS.
 file(STRINGS ${SUMS} lines)
+if(NOT lines)
+  message(FATAL_ERROR "${SUMS} is empty")
+endif()
 foreach(line ${lines})
   string(REGEX MATCH "^([0-9a-f]+)  (.+)$" matched "${line}")
   set(want ${CMAKE_MATCH_1})
