@@ -1,0 +1,68 @@
+/* chat.h - one chat request, whatever protocol or terminal it comes from: messages in, answer events out.
+ *
+ *     messages -> normalised (text/messages.h) -> rendered (text/template.h) -> ids and marks -> engine
+ *     engine events -> answer events (answer.h), on the thread that waits for them */
+#ifndef LILY_API_CHAT_H
+#define LILY_API_CHAT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/answer.h"
+#include "base/err.h"
+#include "run/engine.h"
+#include "text/template.h"
+#include "text/tokenizer.h"
+
+/* ---- the prompt ---- */
+
+typedef struct lily_prompt {
+    lily_rendered rendered;
+    lily_ids ids;
+    uint32_t *marks;            /* positions that later prompts of the conversation will share: where a message
+                                   begins, and where an assistant's turn begins to speak; ascending, owned */
+    uint32_t n_marks;
+    bool in_think;              /* it ends inside a think block: the reply begins with reasoning */
+} lily_prompt;                  /* {0} is an empty one */
+
+/* messages: in OpenAI's form, as the client sent them; tools and kwargs may be NULL.  Errors as those of
+ * lily_messages_normalize and lily_template_render. */
+int lily_prompt_make(lily_prompt *out, const lily_template *t, const lily_tokenizer *k, const json_t *messages,
+                     const json_t *tools, const json_t *kwargs, lily_err *e);
+void lily_prompt_free(lily_prompt *p);
+
+/* ---- the request ---- */
+
+typedef struct lily_chat {
+    const json_t *messages;     /* borrowed like all that follows; used until lily_chat_start returns */
+    const json_t *tools;        /* OpenAI's list or NULL; used until lily_chat_free */
+    const json_t *kwargs;       /* template variables (enable_thinking …) or NULL */
+    lily_sampling sampling;
+    uint32_t max_tokens;        /* 0: the room left */
+    const char *const *stop;
+    const size_t *stop_len;
+    size_t n_stop;
+    bool single_call;           /* the first complete tool call ends the answer */
+    bool ignore_eos, no_reuse;
+    const char *endpoint;       /* for the record of scripted replies, with the next; may be NULL */
+    int32_t script_reply;       /* -1: none named */
+    lily_answer_sink *sink;     /* on the thread that calls lily_chat_wait */
+    void *user;
+} lily_chat;
+
+typedef struct lily_chat_run lily_chat_run;
+
+/* LILY_CONTEXT when the prompt leaves no room for a reply: *n_prompt (may be NULL) then tells its tokens.
+ * LILY_BUSY when the queue is full. */
+int lily_chat_start(lily_chat_run **out, lily_engine *g, const lily_chat *chat, uint32_t *n_prompt, lily_err *e);
+/* Hands what has happened to the sink; when nothing has, waits at most `seconds` (< 0: without end) for it.
+ * *finished: FINISH was handed over.  Fails with what the sink returned: then cancel and free. */
+int lily_chat_wait(lily_chat_run *r, double seconds, bool *finished, lily_err *e);
+/* Any thread: the answer ends soon with LILY_FINISH_CANCELLED. */
+void lily_chat_cancel(lily_chat_run *r);
+/* Cancels what still runs. */
+void lily_chat_free(lily_chat_run *r);
+
+#endif

@@ -1,0 +1,68 @@
+#include "api/errors.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "api/json_out.h"
+
+int lily_refuse_at(lily_refusal *r, enum lily_code code, const char *param, const char *file, int line,
+                   const char *fmt, ...)
+{
+    char text[LILY_ERR_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (param) snprintf(r->param, sizeof r->param, "%s", param);
+    return lily_fail_at(&r->err, code, file, line, "%s", text);
+}
+
+int lily_refusal_status(const lily_refusal *r) { return r->status ? r->status : lily_err_http_status(r->err.code); }
+
+/* The types that the official client libraries know. */
+static const char *type_of(int status)
+{
+    switch (status) {
+    case 401: return "authentication_error";
+    case 429: return "rate_limit_error";
+    default: return status >= 500 ? "server_error" : "invalid_request_error";
+    }
+}
+
+static const char *code_of(int status)
+{
+    switch (status) {
+    case 401: return "invalid_api_key";
+    case 404: return "not_found";
+    case 405: return "method_not_allowed";
+    case 413: return "request_too_large";
+    case 429: return "queue_full";
+    default: return NULL;
+    }
+}
+
+static void put_error(lily_buf *out, int status, const char *sentence, const char *param, const char *code)
+{
+    lily_buf_puts(out, "{\"error\":{\"message\":");
+    lily_json_put_text(out, sentence);
+    lily_buf_puts(out, ",\"type\":");
+    lily_json_put_text(out, type_of(status));
+    lily_buf_puts(out, ",\"param\":");
+    lily_json_put_text(out, param);
+    lily_buf_puts(out, ",\"code\":");
+    lily_json_put_text(out, code ? code : code_of(status));
+}
+
+void lily_refusal_json(const lily_refusal *r, lily_buf *out)
+{
+    const char *code = r->code ? r->code : r->err.code == LILY_CONTEXT ? "context_length_exceeded" : NULL;
+    put_error(out, lily_refusal_status(r), r->err.text, r->param[0] ? r->param : NULL, code);
+    if (r->n_ctx) lily_buf_printf(out, ",\"n_prompt_tokens\":%u,\"n_ctx\":%u", r->n_prompt, r->n_ctx);
+    lily_buf_puts(out, "}}");
+}
+
+void lily_http_error_json(int status, const char *sentence, lily_buf *out)
+{
+    put_error(out, status, sentence, NULL, NULL);
+    lily_buf_puts(out, "}}");
+}

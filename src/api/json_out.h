@@ -1,0 +1,19 @@
+/* json_out.h - JSON written straight into a buffer: answers are built token by token, where a tree of values
+ * would be made only to be printed. */
+#ifndef LILY_API_JSON_OUT_H
+#define LILY_API_JSON_OUT_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+
+/* A string with its quotation marks. Bytes that are no UTF-8 become U+FFFD. */
+void lily_json_put_string(lily_buf *out, const char *s, size_t n);
+/* The same up to the NUL; NULL gives null. */
+void lily_json_put_text(lily_buf *out, const char *s);
+/* A number that JSON can hold: what is not finite becomes ±9999 (as OpenAI writes a probability of 0). */
+void lily_json_put_number(lily_buf *out, double x);
+/* [1, 2, 3]: the bytes as numbers. */
+void lily_json_put_bytes(lily_buf *out, const char *s, size_t n);
+
+#endif

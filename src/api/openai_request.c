@@ -1,0 +1,389 @@
+/* The fields follow OpenAI's reference; top_k, min_p, repetition_penalty, cache_prompt, ignore_eos, enable_thinking
+ * and chat_template_kwargs are what vLLM and llama.cpp call the same. */
+#include "api/openai_request.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/fields.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/random.h"
+
+#define AT(member) offsetof(lily_openai_request, member)
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+static int wrong(const lily_field *f, const char *wanted, const json_t *value, lily_refusal *r)
+{
+    return lily_refuse(r, LILY_ARGUMENT, f->name, "%s must be %s, not %s", f->name, wanted, lily_json_kind(value));
+}
+
+/* ---- messages and tools ---- */
+
+/* Only an assistant's message may come without content, since its calls say enough. */
+static int check_content(const json_t *message, size_t i, lily_refusal *r)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (!json_is_object(message) || !role || strcmp(role, "assistant") == 0) return LILY_OK;
+    if (json_object_get(message, "content")) return LILY_OK;
+    return lily_refuse(r, LILY_ARGUMENT, "messages", "messages[%zu]: a message of role '%s' needs content", i, role);
+}
+
+static int read_messages(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    lily_openai_request *q = out;
+    if (!json_is_array(value)) return wrong(f, "a list", value, r);
+    if (json_array_size(value) == 0) return lily_refuse(r, LILY_ARGUMENT, f->name, "messages is an empty list");
+    for (size_t i = 0; i < json_array_size(value); i++) TRY(check_content(json_array_get(value, i), i, r));
+    q->chat.messages = value;
+    return LILY_OK;
+}
+
+static int check_tool(const json_t *tool, size_t i, lily_refusal *r)
+{
+    if (!json_is_object(tool))
+        return lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu] must be an object, not %s", i, lily_json_kind(tool));
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    if (!type || strcmp(type, "function") != 0)
+        return lily_refuse(r, LILY_UNSUPPORTED, "tools", "tools[%zu].type: only 'function' is supported", i);
+    const json_t *function = json_object_get(tool, "function");
+    const char *name = json_string_value(json_object_get(function, "name"));
+    if (!name || !name[0])
+        return lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu].function.name must be a string", i);
+    const json_t *parameters = json_object_get(function, "parameters");
+    if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
+        return lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu].function.parameters must be a JSON Schema, not %s", i,
+                           lily_json_kind(parameters));
+    return LILY_OK;
+}
+
+static int read_tools(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    lily_openai_request *q = out;
+    if (!json_is_array(value)) return wrong(f, "a list", value, r);
+    for (size_t i = 0; i < json_array_size(value); i++) TRY(check_tool(json_array_get(value, i), i, r));
+    if (json_array_size(value) > 0) q->chat.tools = value;
+    return LILY_OK;
+}
+
+static int read_tool_choice(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    lily_openai_request *q = out;
+    const char *name = json_string_value(value);
+    if (name && strcmp(name, "auto") == 0) return LILY_OK;
+    if (name && strcmp(name, "none") == 0) {
+        q->calls_off = true;
+        return LILY_OK;
+    }
+    if (json_is_object(value) || (name && strcmp(name, "required") == 0))
+        return lily_refuse(r, LILY_UNSUPPORTED, f->name, "tool_choice: only 'auto' and 'none' are supported");
+    return lily_refuse(r, LILY_ARGUMENT, f->name, "tool_choice must be 'auto' or 'none'");
+}
+
+static int read_response_format(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    (void)out;
+    if (!json_is_object(value)) return wrong(f, "an object", value, r);
+    const char *type = json_string_value(json_object_get(value, "type"));
+    if (!type) return lily_refuse(r, LILY_ARGUMENT, f->name, "response_format.type must be a string");
+    if (strcmp(type, "text") == 0) return LILY_OK;
+    return lily_refuse(r, LILY_UNSUPPORTED, f->name, "response_format: only type 'text' is supported, not '%s'", type);
+}
+
+static int read_modalities(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    (void)out;
+    if (!json_is_array(value)) return wrong(f, "a list", value, r);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const char *name = json_string_value(json_array_get(value, i));
+        if (!name || strcmp(name, "text") != 0)
+            return lily_refuse(r, LILY_UNSUPPORTED, f->name, "modalities: only 'text' is supported");
+    }
+    return LILY_OK;
+}
+
+/* ---- switches of the template ---- */
+
+static int read_kwargs(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    lily_openai_request *q = out;
+    if (!json_is_object(value)) return wrong(f, "an object", value, r);
+    q->template_kwargs = value;
+    return LILY_OK;
+}
+
+static int read_enable_thinking(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    lily_openai_request *q = out;
+    if (!json_is_boolean(value)) return wrong(f, "true or false", value, r);
+    q->enable_thinking = json_is_true(value);
+    return LILY_OK;
+}
+
+static int read_thinking(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    lily_openai_request *q = out;
+    const char *type = json_string_value(json_object_get(value, "type"));
+    if (type && strcmp(type, "enabled") == 0) q->thinking = 1;
+    else if (type && strcmp(type, "disabled") == 0) q->thinking = 0;
+    else return lily_refuse(r, LILY_ARGUMENT, f->name, "thinking must be {\"type\": \"enabled\" or \"disabled\"}");
+    if (json_is_integer(json_object_get(value, "budget_tokens")))
+        return lily_refuse(r, LILY_UNSUPPORTED, f->name, "thinking.budget_tokens is not supported");
+    return LILY_OK;
+}
+
+static int read_effort(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    lily_openai_request *q = out;
+    const char *name = json_string_value(value);
+    if (!name) return wrong(f, "a string", value, r);
+    for (size_t i = 0; i < COUNT(efforts); i++) {
+        if (strcmp(name, efforts[i]) != 0) continue;
+        q->effort = i > 0;
+        return LILY_OK;
+    }
+    return lily_refuse(r, LILY_ARGUMENT, f->name,
+                       "reasoning_effort must be 'none', 'minimal', 'low', 'medium', 'high' or 'xhigh'");
+}
+
+/* ---- sampling ---- */
+
+static int add_stop(lily_openai_request *q, const json_t *value, lily_refusal *r)
+{
+    if (q->chat.n_stop == LILY_STOP_MAX)
+        return lily_refuse(r, LILY_ARGUMENT, "stop", "stop: at most %d strings are taken", LILY_STOP_MAX);
+    size_t len = json_string_length(value);
+    if (!json_is_string(value) || len == 0 || len > LILY_STOP_BYTES)
+        return lily_refuse(r, LILY_ARGUMENT, "stop", "stop must be a string or a list of strings of 1 to %d bytes",
+                           LILY_STOP_BYTES);
+    q->stop[q->chat.n_stop] = json_string_value(value);
+    q->stop_len[q->chat.n_stop++] = len;
+    return LILY_OK;
+}
+
+static int read_stop(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    (void)f;
+    if (!json_is_array(value)) return add_stop(out, value, r);
+    for (size_t i = 0; i < json_array_size(value); i++) TRY(add_stop(out, json_array_get(value, i), r));
+    return LILY_OK;
+}
+
+static int add_bias(lily_openai_request *q, const char *key, const json_t *value, lily_refusal *r)
+{
+    char *end;
+    errno = 0;
+    long id = strtol(key, &end, 10);
+    if (key[0] < '0' || key[0] > '9' || *end || errno || id >= q->n_vocab)
+        return lily_refuse(r, LILY_ARGUMENT, "logit_bias", "logit_bias: '%.40s' is no token id from 0 to %d", key,
+                           (int)q->n_vocab - 1);
+    double add = json_number_value(value);
+    if (!json_is_number(value) || add < -100 || add > 100)
+        return lily_refuse(r, LILY_ARGUMENT, "logit_bias", "logit_bias of token %ld must be a number from -100 to 100",
+                           id);
+    q->bias[q->chat.sampling.n_bias++] = (lily_bias){.token = (int32_t)id, .add = (float)add};
+    return LILY_OK;
+}
+
+static int read_logit_bias(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    lily_openai_request *q = out;
+    if (!json_is_object(value)) return wrong(f, "an object", value, r);
+    q->bias = lily_calloc(json_object_size(value), sizeof *q->bias);
+    if (!q->bias) return lily_no_memory(&r->err, json_object_size(value) * sizeof *q->bias, "logit_bias");
+    q->chat.sampling.bias = q->bias;
+    const char *key;
+    json_t *add;
+    json_object_foreach((json_t *)value, key, add) TRY(add_bias(q, key, add, r));
+    return LILY_OK;
+}
+
+static int read_stream_options(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    static const lily_field options[] = {
+        {"include_usage", LILY_FIELD_BOOL, 0, 0, AT(include_usage), NULL},
+    };
+    if (!json_is_object(value)) return wrong(f, "an object", value, r);
+    return lily_fields_read(options, COUNT(options), value, out, r);
+}
+
+/* ---- the tables ---- */
+
+#define VALUE(name, read) {name, LILY_FIELD_VALUE, 0, 0, 0, read}
+#define BOOL(name, member) {name, LILY_FIELD_BOOL, 0, 0, AT(member), NULL}
+#define INTEGER(name, low, high, member) {name, LILY_FIELD_INTEGER, low, high, AT(member), NULL}
+#define NUMBER(name, low, high, member) {name, LILY_FIELD_NUMBER, low, high, AT(member), NULL}
+/* `neutral`: a number that asks for nothing, beside 0. */
+#define UNSUPPORTED(name, neutral) {name, LILY_FIELD_UNSUPPORTED, neutral, 0, 0, NULL}
+
+static const lily_field prompt_fields[] = {
+    VALUE("messages", read_messages),
+    VALUE("tools", read_tools),
+    VALUE("tool_choice", read_tool_choice),
+    VALUE("chat_template_kwargs", read_kwargs),
+    VALUE("enable_thinking", read_enable_thinking),
+    VALUE("thinking", read_thinking),
+    VALUE("reasoning_effort", read_effort),
+};
+
+static const lily_field answer_fields[] = {
+    INTEGER("max_tokens", 1, INT32_MAX, max_tokens),
+    INTEGER("max_completion_tokens", 1, INT32_MAX, max_completion_tokens),
+    NUMBER("temperature", 0, 2, chat.sampling.temperature),
+    NUMBER("top_p", 0, 1, chat.sampling.top_p),
+    INTEGER("top_k", -1, INT32_MAX, top_k),
+    NUMBER("min_p", 0, 1, chat.sampling.min_p),
+    NUMBER("presence_penalty", -2, 2, chat.sampling.presence),
+    NUMBER("frequency_penalty", -2, 2, chat.sampling.frequency),
+    NUMBER("repetition_penalty", 0.01, 10, chat.sampling.repetition),
+    INTEGER("seed", -0x1p63, 0x1p63, seed),
+    VALUE("logit_bias", read_logit_bias),
+    BOOL("logprobs", chat.sampling.logprobs),
+    INTEGER("top_logprobs", 0, LILY_MAX_TOP, top_logprobs),
+    VALUE("stop", read_stop),
+    INTEGER("n", 1, 128, n),
+    BOOL("stream", stream),
+    VALUE("stream_options", read_stream_options),
+    BOOL("return_progress", return_progress),
+    BOOL("cache_prompt", cache_prompt),
+    BOOL("parallel_tool_calls", parallel_calls),
+    BOOL("ignore_eos", chat.ignore_eos),
+    VALUE("response_format", read_response_format),
+    VALUE("modalities", read_modalities),
+    UNSUPPORTED("functions", 0),
+    UNSUPPORTED("audio", 0),
+    UNSUPPORTED("web_search_options", 0),
+    UNSUPPORTED("thinking_budget", -1),
+    UNSUPPORTED("grammar", 0),
+    UNSUPPORTED("json_schema", 0),
+    UNSUPPORTED("guided_json", 0),
+    UNSUPPORTED("guided_regex", 0),
+    UNSUPPORTED("guided_choice", 0),
+    UNSUPPORTED("guided_grammar", 0),
+    UNSUPPORTED("structured_outputs", 0),
+    UNSUPPORTED("continue_final_message", 0),
+    UNSUPPORTED("min_tokens", 0),
+    UNSUPPORTED("stop_token_ids", 0),
+    UNSUPPORTED("bad_words", 0),
+    UNSUPPORTED("best_of", 1),
+    UNSUPPORTED("use_beam_search", 0),
+    UNSUPPORTED("typical_p", 1),
+    UNSUPPORTED("mirostat", 0),
+    UNSUPPORTED("dry_multiplier", 0),
+    UNSUPPORTED("xtc_probability", 0),
+    UNSUPPORTED("dynatemp_range", 0),
+};
+
+/* ---- together ---- */
+
+/* Who decides on thinking: chat_template_kwargs, else enable_thinking, else thinking, else reasoning_effort, else the
+ * server's variables. */
+static int merge_kwargs(lily_openai_request *q, const lily_openai_defaults *d, lily_refusal *r)
+{
+    int think = q->enable_thinking >= 0 ? q->enable_thinking : q->thinking >= 0 ? q->thinking : q->effort;
+    q->kwargs = d->kwargs ? json_deep_copy(d->kwargs) : json_object();
+    int failed = !q->kwargs;
+    if (!failed && think >= 0) failed = json_object_set_new(q->kwargs, "enable_thinking", json_boolean(think));
+    if (!failed && q->template_kwargs) failed = json_object_update(q->kwargs, (json_t *)q->template_kwargs);
+    if (failed) return lily_no_memory(&r->err, 0, "template variables");
+    q->chat.kwargs = q->kwargs;
+    return LILY_OK;
+}
+
+static int64_t smaller_limit(int64_t a, int64_t b) { return a == 0 ? b : b == 0 || a < b ? a : b; }
+
+static int settle(lily_openai_request *q, lily_refusal *r)
+{
+    lily_sampling *s = &q->chat.sampling;
+    q->chat.max_tokens = (uint32_t)smaller_limit(q->max_tokens, q->max_completion_tokens);
+    q->chat.stop = q->stop;
+    q->chat.stop_len = q->stop_len;
+    q->chat.single_call = !q->parallel_calls;
+    q->chat.no_reuse = !q->cache_prompt;
+    s->seed = (uint64_t)q->seed;
+    s->top_k = q->top_k < 0 ? 0 : (int32_t)q->top_k;
+    if (q->top_logprobs > 0 && !s->logprobs)
+        return lily_refuse(r, LILY_ARGUMENT, "top_logprobs", "top_logprobs needs logprobs: true");
+    if (q->n != 1) return lily_refuse(r, LILY_UNSUPPORTED, "n", "n: only 1 answer is supported");
+    s->n_logprobs = (int32_t)q->top_logprobs;
+    return LILY_OK;
+}
+
+static void set_defaults(lily_openai_request *q, json_t *body, const lily_openai_defaults *d)
+{
+    const lily_sampling_defaults *s = d->sampling;
+    *q = (lily_openai_request){.body = body,
+                               .n_vocab = d->n_vocab,
+                               .n = 1,
+                               .cache_prompt = true,
+                               .parallel_calls = true,
+                               .enable_thinking = -1,
+                               .thinking = -1,
+                               .effort = -1,
+                               .seed = (int64_t)lily_random_seed(),
+                               .top_k = s->top_k};
+    q->chat.script_reply = -1;
+    q->chat.sampling = (lily_sampling){.temperature = s->temperature,
+                                       .top_p = s->top_p,
+                                       .min_p = s->min_p,
+                                       .presence = s->presence,
+                                       .frequency = s->frequency,
+                                       .repetition = s->repetition};
+}
+
+static int read_prompt(lily_openai_request *q, const lily_openai_defaults *d, lily_refusal *r)
+{
+    TRY(lily_fields_read(prompt_fields, COUNT(prompt_fields), q->body, q, r));
+    if (!q->chat.messages) return lily_refuse(r, LILY_ARGUMENT, "messages", "messages is missing");
+    if (q->calls_off) q->chat.tools = NULL;
+    return merge_kwargs(q, d, r);
+}
+
+int lily_openai_prompt_read(lily_openai_request *q, json_t *body, const lily_openai_defaults *d, lily_refusal *r)
+{
+    set_defaults(q, body, d);
+    return read_prompt(q, d, r);
+}
+
+int lily_openai_request_read(lily_openai_request *q, json_t *body, const lily_openai_defaults *d, lily_refusal *r)
+{
+    set_defaults(q, body, d);
+    TRY(read_prompt(q, d, r));
+    TRY(lily_fields_read(answer_fields, COUNT(answer_fields), body, q, r));
+    return settle(q, r);
+}
+
+void lily_openai_request_free(lily_openai_request *q)
+{
+    json_decref(q->body);
+    json_decref(q->kwargs);
+    lily_free(q->bias);
+    *q = (lily_openai_request){0};
+}
+
+/* ---- bodies and places ---- */
+
+int lily_body_object(const char *text, size_t n, json_t **out, lily_refusal *r)
+{
+    if (lily_json_parse(out, text, n, "the body", &r->err) != LILY_OK) {
+        r->err.code = LILY_ARGUMENT;    /* the client's mistake, not that of a file */
+        return LILY_ARGUMENT;
+    }
+    if (json_is_object(*out)) return LILY_OK;
+    const char *kind = lily_json_kind(*out);
+    json_decref(*out);
+    *out = NULL;
+    return lily_refuse(r, LILY_ARGUMENT, NULL, "the body must be a JSON object, not %s", kind);
+}
+
+void lily_name_messages(lily_refusal *r)
+{
+    static const char field[] = "messages";
+    if (strncmp(r->err.text, field, sizeof field - 1) != 0) return;
+    size_t n = strcspn(r->err.text, ": ");
+    if (n >= sizeof r->param) n = sizeof field - 1;
+    memcpy(r->param, r->err.text, n);
+    r->param[n] = '\0';
+}
