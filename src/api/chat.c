@@ -1,0 +1,208 @@
+#include "api/chat.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "text/messages.h"
+
+/* ---- marks ---- */
+
+/* Whether the tokens from `at` on spell exactly `text` up to a token's end; that end, or 0. */
+static size_t spelled(const lily_tokenizer *k, const lily_ids *ids, size_t at, const char *text)
+{
+    size_t left = strlen(text);
+    for (; left > 0 && at < ids->n; at++) {
+        size_t n;
+        const char *bytes = lily_token_bytes(k, ids->id[at], &n);
+        if (!bytes || n > left || memcmp(bytes, text, n) != 0) return 0;
+        text += n;
+        left -= n;
+    }
+    return left == 0 ? at : 0;
+}
+
+/* A message ends where the next begins, so that boundary is every <|im_start|> but the first.  The thinking of an
+ * old turn is left out of later prompts: they part right behind "<|im_start|>assistant\n". */
+static int find_marks(lily_prompt *p, const lily_tokenizer *k, lily_err *e)
+{
+    static const char start_text[] = "<|im_start|>";
+    int32_t start = lily_token_find(k, start_text, sizeof start_text - 1);
+    size_t most = 0;
+    for (size_t i = 0; i < p->ids.n; i++) most += p->ids.id[i] == start ? 2 : 0;
+    p->marks = lily_calloc(most, sizeof *p->marks);
+    if (!p->marks) return lily_no_memory(e, most * sizeof *p->marks, "message boundaries");
+    for (size_t i = 0; i < p->ids.n; i++) {
+        if (p->ids.id[i] != start) continue;
+        if (i > 0) p->marks[p->n_marks++] = (uint32_t)i;
+        size_t end = spelled(k, &p->ids, i + 1, "assistant\n");
+        if (end) p->marks[p->n_marks++] = (uint32_t)end;
+    }
+    return LILY_OK;
+}
+
+/* ---- the prompt ---- */
+
+static int encode_rendered(lily_prompt *p, const lily_tokenizer *k, lily_err *e)
+{
+    const lily_rendered *r = &p->rendered;
+    lily_span *spans = lily_calloc(r->n_spans, sizeof *spans);
+    if (!spans) return lily_no_memory(e, r->n_spans * sizeof *spans, "a prompt");
+    size_t at = 0;
+    for (size_t i = 0; i < r->n_spans; i++) {
+        spans[i] = (lily_span){.text = r->text.data + at, .n = r->spans[i].end - at, .control = r->spans[i].control};
+        at = r->spans[i].end;
+    }
+    int rc = lily_encode_spans(k, spans, r->n_spans, &p->ids, e);
+    lily_free(spans);
+    if (rc == LILY_OK && p->ids.n > UINT32_MAX / 2)
+        rc = lily_fail(e, LILY_CONTEXT, "the prompt has %zu tokens", p->ids.n);
+    return rc;
+}
+
+int lily_prompt_make(lily_prompt *out, const lily_template *t, const lily_tokenizer *k, const json_t *messages,
+                     const json_t *tools, const json_t *kwargs, lily_err *e)
+{
+    *out = (lily_prompt){0};
+    json_t *normal = NULL;
+    int rc = lily_messages_normalize(messages, &normal, e);
+    if (rc == LILY_OK) rc = lily_template_render(t, normal, tools, kwargs, true, &out->rendered, e);
+    json_decref(normal);
+    if (rc == LILY_OK) rc = encode_rendered(out, k, e);
+    if (rc == LILY_OK) rc = find_marks(out, k, e);
+    if (rc == LILY_OK) out->in_think = lily_rendered_in_think(&out->rendered);
+    else lily_prompt_free(out);
+    return rc;
+}
+
+void lily_prompt_free(lily_prompt *p)
+{
+    lily_rendered_free(&p->rendered);
+    lily_ids_free(&p->ids);
+    lily_free(p->marks);
+    *p = (lily_prompt){0};
+}
+
+/* ---- the run ---- */
+
+struct lily_chat_run {
+    lily_answer *answer;
+    lily_request *request;
+    bool finished;
+    pthread_mutex_t lock;       /* for `news`; never held around calls of the engine */
+    pthread_cond_t more;
+    bool news;
+};
+
+static void wake(void *user)
+{
+    lily_chat_run *r = user;
+    pthread_mutex_lock(&r->lock);
+    r->news = true;
+    pthread_cond_signal(&r->more);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const lily_prompt *p, lily_err *e)
+{
+    lily_answer_options answer = {.tokenizer = lily_engine_tokenizer(g),
+                                  .thinking = p->in_think,
+                                  .tools = c->tools,
+                                  .single_call = c->single_call,
+                                  .logprobs = c->sampling.logprobs,
+                                  .stop = c->stop,
+                                  .stop_len = c->stop_len,
+                                  .n_stop = c->n_stop,
+                                  .sink = c->sink,
+                                  .user = c->user};
+    TRY(lily_answer_new(&r->answer, &answer, e));
+    lily_ask ask = {.tokens = p->ids.id,
+                    .n_tokens = (uint32_t)p->ids.n,
+                    .marks = p->marks,
+                    .n_marks = p->n_marks,
+                    .max_tokens = c->max_tokens,
+                    .sampling = c->sampling,
+                    .ignore_eos = c->ignore_eos,
+                    .no_reuse = c->no_reuse,
+                    .prompt_text = p->rendered.text.data,
+                    .n_prompt_text = p->rendered.text.len,
+                    .endpoint = c->endpoint,
+                    .script_reply = c->script_reply,
+                    .wake = wake,
+                    .user = r};
+    return lily_engine_submit(g, &ask, &r->request, e);
+}
+
+int lily_chat_start(lily_chat_run **out, lily_engine *g, const lily_chat *chat, uint32_t *n_prompt, lily_err *e)
+{
+    lily_prompt prompt;
+    TRY(lily_prompt_make(&prompt, lily_engine_template(g), lily_engine_tokenizer(g), chat->messages, chat->tools,
+                         chat->kwargs, e));
+    if (n_prompt) *n_prompt = (uint32_t)prompt.ids.n;
+    lily_chat_run *r = lily_calloc(1, sizeof *r);
+    int rc = r ? LILY_OK : lily_no_memory(e, sizeof *r, "a chat");
+    if (r) {
+        pthread_mutex_init(&r->lock, NULL);
+        pthread_cond_init(&r->more, NULL);
+        rc = submit(r, g, chat, &prompt, e);
+    }
+    lily_prompt_free(&prompt);
+    if (rc == LILY_OK) *out = r;
+    else lily_chat_free(r);
+    return rc;
+}
+
+/* Waits for news until `seconds` have passed; the clock may jump, which makes one wait longer or shorter. */
+static void wait_news(lily_chat_run *r, double seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    if (seconds >= 0) {
+        until.tv_sec += (time_t)seconds;
+        until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+    }
+    pthread_mutex_lock(&r->lock);
+    int timed_out = 0;
+    while (!r->news && !timed_out)
+        timed_out = seconds < 0 ? pthread_cond_wait(&r->more, &r->lock)
+                                : pthread_cond_timedwait(&r->more, &r->lock, &until);
+    r->news = false;
+    pthread_mutex_unlock(&r->lock);
+}
+
+int lily_chat_wait(lily_chat_run *r, double seconds, bool *finished, lily_err *e)
+{
+    lily_event *ev = r->finished ? NULL : lily_request_next(r->request);
+    if (!ev && !r->finished) {
+        wait_news(r, seconds);
+        ev = lily_request_next(r->request);
+    }
+    int rc = LILY_OK;
+    while (ev && rc == LILY_OK) {
+        bool was_complete = lily_answer_complete(r->answer);
+        rc = lily_answer_feed(r->answer, ev, e);
+        r->finished = ev->kind == LILY_EVENT_END;
+        if (!was_complete && lily_answer_complete(r->answer)) lily_request_cancel(r->request);
+        lily_event_free(ev);
+        ev = rc == LILY_OK && !r->finished ? lily_request_next(r->request) : NULL;
+    }
+    *finished = r->finished;
+    return rc;
+}
+
+void lily_chat_cancel(lily_chat_run *r) { lily_request_cancel(r->request); }
+
+void lily_chat_free(lily_chat_run *r)
+{
+    if (!r) return;
+    if (r->request) lily_request_free(r->request);
+    lily_answer_free(r->answer);
+    pthread_cond_destroy(&r->more);
+    pthread_mutex_destroy(&r->lock);
+    lily_free(r);
+}
