@@ -19,6 +19,10 @@ if(LILY_SANITIZE)
     -fno-sanitize-recover=all)
   target_link_options(lily_flags INTERFACE -fsanitize=${LILY_SANITIZE})
 endif()
+if(LILY_FUZZ)
+  target_compile_options(lily_flags INTERFACE -fsanitize=fuzzer-no-link)    # coverage of what is fuzzed
+  target_link_options(lily_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 # lily_part(NAME SOURCES … LIBS …): one folder of src as a static library lily_NAME.
 function(lily_part name)

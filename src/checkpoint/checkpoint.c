@@ -21,20 +21,20 @@ enum {
 };
 
 typedef struct shard {
-    char *name;         /* in the arena */
+    char *name; /* in the arena */
     lily_map map;
 } shard;
 
 struct lily_ckpt {
     lily_arena arena;
     char *dir;
-    json_t *places;             /* the index's weight_map while opening, NULL without an index */
+    json_t *places; /* the index's weight_map while opening, NULL without an index */
     shard *shards;
     size_t n_shards;
-    lily_tensor *tensors;       /* by name */
+    lily_tensor *tensors; /* by name */
     size_t n_tensors;
     uint64_t bytes;
-    char fingerprint[33];       /* "" until asked for */
+    char fingerprint[33]; /* "" until asked for */
 };
 
 /* ---- which files ------------------------------------------------------------------- */
@@ -62,13 +62,15 @@ static bool plain_file_name(const json_t *v)
 static int shards_by_index(lily_ckpt *c, const json_t *index, lily_err *e)
 {
     json_t *map = json_object_get(index, "weight_map");
-    if (!json_is_object(map)) return lily_fail(e, LILY_FORMAT, "%s: \"weight_map\" is not an object", index_name);
+    if (!json_is_object(map))
+        return lily_fail(e, LILY_FORMAT, "%s: \"weight_map\" is not an object", index_name);
     const char *name;
     json_t *file;
-    json_object_foreach(map, name, file) {
+    json_object_foreach (map, name, file) {
         if (!plain_file_name(file))
-            return lily_fail(e, LILY_FORMAT, "%s: %s: \"%.64s\" is not the name of a file in this folder", index_name,
-                             name, json_is_string(file) ? json_string_value(file) : "(not a string)");
+            return lily_fail(e, LILY_FORMAT, "%s: %s: \"%.64s\" is not the name of a file in this folder",
+                             index_name, name,
+                             json_is_string(file) ? json_string_value(file) : "(not a string)");
         TRY(add_shard(c, json_string_value(file), e));
     }
     if (c->n_shards == 0) return lily_fail(e, LILY_FORMAT, "%s: \"weight_map\" is empty", index_name);
@@ -167,14 +169,14 @@ static int check_places(const lily_ckpt *c, lily_err *e)
     if (!c->places) return LILY_OK;
     const char *name;
     json_t *file;
-    json_object_foreach(c->places, name, file) {
+    json_object_foreach (c->places, name, file) {
         const lily_tensor *t = lily_ckpt_find(c, name);
         if (!t)
-            return lily_fail(e, LILY_FORMAT, "%s: %s: expected here by %s, but not found", json_string_value(file), name,
-                             index_name);
+            return lily_fail(e, LILY_FORMAT, "%s: %s: expected here by %s, but not found",
+                             json_string_value(file), name, index_name);
         if (strcmp(t->file, json_string_value(file)) != 0)
-            return lily_fail(e, LILY_FORMAT, "%s: %s: expected in %s by %s", t->file, name, json_string_value(file),
-                             index_name);
+            return lily_fail(e, LILY_FORMAT, "%s: %s: expected in %s by %s", t->file, name,
+                             json_string_value(file), index_name);
     }
     return LILY_OK;
 }
@@ -201,8 +203,10 @@ int lily_ckpt_open(lily_ckpt **out, const char *dir, lily_err *e)
     int rc = c->dir ? open_all(c, e) : lily_no_memory(e, strlen(dir), "a path");
     json_decref(c->places);
     c->places = NULL;
-    if (rc == LILY_OK) *out = c;
-    else lily_ckpt_close(c);
+    if (rc == LILY_OK)
+        *out = c;
+    else
+        lily_ckpt_close(c);
     return rc;
 }
 

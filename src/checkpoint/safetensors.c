@@ -8,18 +8,20 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-/* All types of the format whose elements are whole bytes. */
+/* All types of the format whose elements are whole bytes; the first ones in the order of enum lily_dtype. */
 static const struct {
     const char *name;
     uint8_t bytes;
     enum lily_dtype type;
 } dtypes[] = {
-    {"BF16", 2, LILY_BF16},        {"F16", 2, LILY_F16},          {"F32", 4, LILY_F32},
-    {"U32", 4, LILY_U32},          {"F64", 8, LILY_OTHER_DTYPE},  {"I64", 8, LILY_OTHER_DTYPE},
-    {"U64", 8, LILY_OTHER_DTYPE},  {"I32", 4, LILY_OTHER_DTYPE},  {"I16", 2, LILY_OTHER_DTYPE},
-    {"U16", 2, LILY_OTHER_DTYPE},  {"I8", 1, LILY_OTHER_DTYPE},   {"U8", 1, LILY_OTHER_DTYPE},
-    {"BOOL", 1, LILY_OTHER_DTYPE}, {"C64", 8, LILY_OTHER_DTYPE},  {"F8_E4M3", 1, LILY_OTHER_DTYPE},
-    {"F8_E5M2", 1, LILY_OTHER_DTYPE}, {"F8_E8M0", 1, LILY_OTHER_DTYPE},
+    /* clang-format off */
+    {"BF16", 2, LILY_BF16}, {"F16", 2, LILY_F16}, {"F32", 4, LILY_F32}, {"U32", 4, LILY_U32},
+    {"F64", 8, LILY_OTHER_DTYPE}, {"I64", 8, LILY_OTHER_DTYPE}, {"U64", 8, LILY_OTHER_DTYPE},
+    {"C64", 8, LILY_OTHER_DTYPE}, {"I32", 4, LILY_OTHER_DTYPE}, {"I16", 2, LILY_OTHER_DTYPE},
+    {"U16", 2, LILY_OTHER_DTYPE}, {"I8", 1, LILY_OTHER_DTYPE}, {"U8", 1, LILY_OTHER_DTYPE},
+    {"BOOL", 1, LILY_OTHER_DTYPE}, {"F8_E4M3", 1, LILY_OTHER_DTYPE}, {"F8_E5M2", 1, LILY_OTHER_DTYPE},
+    {"F8_E8M0", 1, LILY_OTHER_DTYPE},
+    /* clang-format on */
 };
 
 enum { N_DTYPES = sizeof dtypes / sizeof dtypes[0] };
@@ -62,18 +64,23 @@ static int read_shape(lily_tensor *t, unsigned size, const json_t *entry, lily_e
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape)) return lily_fail(e, LILY_FORMAT, "\"shape\" is not a list");
     size_t rank = json_array_size(shape);
-    if (rank > LILY_MAX_RANK) return lily_fail(e, LILY_FORMAT, "%zu dimensions, expected at most %d", rank, LILY_MAX_RANK);
+    if (rank > LILY_MAX_RANK)
+        return lily_fail(e, LILY_FORMAT, "%zu dimensions, expected at most %d", rank, LILY_MAX_RANK);
     TRY(read_numbers(t->dim, rank, shape, "shape", e));
     t->rank = (uint32_t)rank;
     t->bytes = size;
     bool zero = false, wraps = false;
     for (size_t i = 0; i < LILY_MAX_RANK; i++) {
         if (i >= rank) t->dim[i] = 1;
-        if (t->dim[i] == 0) zero = true;
-        else if (__builtin_mul_overflow(t->bytes, t->dim[i], &t->bytes)) wraps = true;
+        if (t->dim[i] == 0)
+            zero = true;
+        else if (__builtin_mul_overflow(t->bytes, t->dim[i], &t->bytes))
+            wraps = true;
     }
-    if (zero) t->bytes = 0;
-    else if (wraps) return lily_fail(e, LILY_FORMAT, "the product of its dimensions passes 64 bits");
+    if (zero)
+        t->bytes = 0;
+    else if (wraps)
+        return lily_fail(e, LILY_FORMAT, "the product of its dimensions passes 64 bits");
     return LILY_OK;
 }
 
@@ -89,9 +96,11 @@ static int read_entry(lily_tensor *t, uint64_t *begin, uint64_t *end, const json
         return lily_fail(e, LILY_FORMAT, "\"data_offsets\" is not a list of two numbers");
     uint64_t at[2];
     TRY(read_numbers(at, 2, offsets, "data_offsets", e));
-    if (at[0] > at[1]) return lily_fail(e, LILY_FORMAT, "begins at byte %" PRIu64 " and ends at %" PRIu64, at[0], at[1]);
+    if (at[0] > at[1])
+        return lily_fail(e, LILY_FORMAT, "begins at byte %" PRIu64 " and ends at %" PRIu64, at[0], at[1]);
     if (at[1] - at[0] != t->bytes)
-        return lily_fail(e, LILY_FORMAT, "%" PRIu64 " bytes, expected %" PRIu64 " by its shape and type", at[1] - at[0], t->bytes);
+        return lily_fail(e, LILY_FORMAT, "%" PRIu64 " bytes, expected %" PRIu64 " by its shape and type",
+                         at[1] - at[0], t->bytes);
     *begin = at[0];
     *end = at[1];
     return LILY_OK;
@@ -116,21 +125,26 @@ static int check_extents(extent *x, size_t n, uint64_t room, const char *file, l
     for (size_t i = 0; i < n; i++)
         if (x[i].end > end) end = x[i].end;
     if (end > room)
-        return lily_fail(e, LILY_FORMAT, "%s: %" PRIu64 " bytes missing: the header describes %" PRIu64
-                         " bytes of data, the file holds %" PRIu64, file, end - room, end, room);
+        return lily_fail(e, LILY_FORMAT,
+                         "%s: %" PRIu64 " bytes missing: the header describes %" PRIu64
+                         " bytes of data, the file holds %" PRIu64,
+                         file, end - room, end, room);
     if (n) qsort(x, n, sizeof *x, by_begin);
     uint64_t at = 0;
     for (size_t i = 0; i < n; at = x[i++].end) {
         if (x[i].begin < at)
-            return lily_fail(e, LILY_FORMAT, "%s: %s begins at byte %" PRIu64 " of the data, inside %s which ends at %"
-                             PRIu64, file, x[i].tensor->name, x[i].begin, x[i - 1].tensor->name, at);
+            return lily_fail(e, LILY_FORMAT,
+                             "%s: %s begins at byte %" PRIu64
+                             " of the data, inside %s which ends at %" PRIu64,
+                             file, x[i].tensor->name, x[i].begin, x[i - 1].tensor->name, at);
         if (x[i].begin > at)
-            return lily_fail(e, LILY_FORMAT, "%s: %s begins at byte %" PRIu64 " of the data, expected %" PRIu64, file,
+            return lily_fail(e, LILY_FORMAT,
+                             "%s: %s begins at byte %" PRIu64 " of the data, expected %" PRIu64, file,
                              x[i].tensor->name, x[i].begin, at);
     }
     if (at != room)
-        return lily_fail(e, LILY_FORMAT, "%s: %" PRIu64 " bytes of data, expected %" PRIu64 " by the header", file, room,
-                         at);
+        return lily_fail(e, LILY_FORMAT, "%s: %" PRIu64 " bytes of data, expected %" PRIu64 " by the header",
+                         file, room, at);
     return LILY_OK;
 }
 
@@ -138,16 +152,14 @@ static int read_entries(lily_tensor *list, size_t *n, extent *x, const json_t *h
                         uint64_t data_at, const char *file, lily_arena *arena, lily_err *e)
 {
     const char *name;
-    size_t len;
     json_t *entry;
     *n = 0;
-    json_object_keylen_foreach((json_t *)header, name, len, entry) {
+    json_object_foreach ((json_t *)header, name, entry) {
         if (strcmp(name, "__metadata__") == 0) continue;
-        if (strlen(name) != len) return lily_fail(e, LILY_FORMAT, "%s: a tensor's name contains a NUL", file);
         lily_tensor *t = &list[*n];
         t->file = file;
-        t->name = lily_arena_strndup(arena, name, len);
-        if (!t->name) return lily_no_memory(e, len, file);
+        t->name = lily_arena_strndup(arena, name, strlen(name));
+        if (!t->name) return lily_no_memory(e, strlen(name), file);
         x[*n].tensor = t;
         int rc = read_entry(t, &x[*n].begin, &x[*n].end, entry, e);
         if (rc != LILY_OK) {
@@ -168,8 +180,9 @@ int lily_st_parse(lily_tensor **list, size_t *n, const lily_map *map, const char
         return lily_fail(e, LILY_FORMAT, "%s: %" PRIu64 " bytes, expected at least 8", file, map->size);
     uint64_t len = lily_load_u64(map->data);
     if (len > map->size - 8)
-        return lily_fail(e, LILY_FORMAT, "%s: %" PRIu64 " bytes missing: a header of %" PRIu64
-                         " bytes in a file of %" PRIu64, file, len - (map->size - 8), len, map->size);
+        return lily_fail(e, LILY_FORMAT,
+                         "%s: %" PRIu64 " bytes missing: a header of %" PRIu64 " bytes in a file of %" PRIu64,
+                         file, len - (map->size - 8), len, map->size);
     if (len > LILY_ST_MAX_HEADER)
         return lily_fail(e, LILY_FORMAT, "%s: a header of %" PRIu64 " bytes, expected at most %d", file, len,
                          LILY_ST_MAX_HEADER);

@@ -36,7 +36,8 @@ static int read_config(lily_model_config *m, const json_t *root, lily_err *e)
     lily_config_file f = {"config.json", root, root};
     const json_t *text = lily_config_get(root, "text_config");
     if (text) f.text = text;
-    if (!json_is_object(f.text)) return lily_fail(e, LILY_FORMAT, "%s: \"text_config\" is not an object", f.name);
+    if (!json_is_object(f.text))
+        return lily_fail(e, LILY_FORMAT, "%s: \"text_config\" is not an object", f.name);
     TRY(lily_numbers_read(&m->numbers, &f, e));
     return lily_quant_read(&m->quant, &f, e);
 }
@@ -49,8 +50,10 @@ int lily_config_parse(lily_model_config **out, const json_t *config, const json_
     int rc = read_config(m, config, e);
     lily_config_file f = {"generation_config.json", generation, generation};
     if (rc == LILY_OK) rc = lily_generation_read(&m->numbers, &m->sampling, &f, e);
-    if (rc == LILY_OK) *out = m;
-    else lily_config_close(m);
+    if (rc == LILY_OK)
+        *out = m;
+    else
+        lily_config_close(m);
     return rc;
 }
 

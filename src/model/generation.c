@@ -6,7 +6,8 @@
 static int add_one(lily_config *c, const json_t *v, const char *file, lily_err *e)
 {
     if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= c->vocab)
-        return lily_fail(e, LILY_FORMAT, "%s: \"eos_token_id\" holds a value that is no id below %u", file, c->vocab);
+        return lily_fail(e, LILY_FORMAT, "%s: \"eos_token_id\" holds a value that is no id below %u", file,
+                         c->vocab);
     int32_t id = (int32_t)json_integer_value(v);
     for (uint32_t i = 0; i < c->n_eos; i++)
         if (c->eos[i] == id) return LILY_OK;
@@ -26,7 +27,8 @@ int lily_eos_add(lily_config *c, const json_t *obj, const char *file, lily_err *
 }
 
 /* Leaves *out alone when the key is absent. */
-static int read_float(float *out, const lily_config_file *f, const char *key, double low, double high, lily_err *e)
+static int read_float(float *out, const lily_config_file *f, const char *key, double low, double high,
+                      lily_err *e)
 {
     const json_t *v = lily_config_get(f->top, key);
     if (!v) return LILY_OK;
@@ -48,8 +50,9 @@ int lily_generation_read(lily_config *c, lily_sampling_defaults *s, const lily_c
     TRY(read_float(&s->frequency, f, "frequency_penalty", -2, 2, e));
     TRY(read_float(&s->repetition, f, "repetition_penalty", 0.01, 100, e));
     int64_t k = 0;
-    if (lily_config_get(f->top, "top_k")) TRY(lily_json_uint(f->top, "top_k", 0, INT32_MAX, -1, &k, f->name, e));
+    if (lily_config_get(f->top, "top_k"))
+        TRY(lily_json_uint(f->top, "top_k", 0, INT32_MAX, -1, &k, f->name, e));
     s->top_k = (int32_t)k;
-    if (json_is_false(lily_config_get(f->top, "do_sample"))) s->temperature = 0;    /* greedy */
+    if (json_is_false(lily_config_get(f->top, "do_sample"))) s->temperature = 0; /* greedy */
     return LILY_OK;
 }

@@ -55,16 +55,19 @@ static int read_dimensions(lily_config *c, const lily_config_file *f, lily_err *
     return LILY_OK;
 }
 
-static int check_multiple(uint32_t v, const char *name, uint32_t of, const char *of_name, const char *file, lily_err *e)
+static int check_multiple(uint32_t v, const char *name, uint32_t of, const char *of_name, const char *file,
+                          lily_err *e)
 {
     if (v % of == 0) return LILY_OK;
-    return lily_fail(e, LILY_FORMAT, "%s: %s is %u, expected a multiple of %u (%s)", file, name, v, of, of_name);
+    return lily_fail(e, LILY_FORMAT, "%s: %s is %u, expected a multiple of %u (%s)", file, name, v, of,
+                     of_name);
 }
 
 static int check_dimensions(const lily_config *c, const char *file, lily_err *e)
 {
     TRY(check_multiple(c->q_heads, "num_attention_heads", c->kv_heads, "num_key_value_heads", file, e));
-    TRY(check_multiple(c->lin_v_heads, "linear_num_value_heads", c->lin_k_heads, "linear_num_key_heads", file, e));
+    TRY(check_multiple(c->lin_v_heads, "linear_num_value_heads", c->lin_k_heads, "linear_num_key_heads", file,
+                       e));
     /* Every width that is a matrix's input holds whole groups. */
     const struct {
         const char *name;
@@ -79,13 +82,13 @@ static int check_dimensions(const lily_config *c, const char *file, lily_err *e)
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         TRY(check_multiple(inputs[i].width, inputs[i].name, 32, "the smallest group", file, e));
     if (c->top_k > c->experts)
-        return lily_fail(e, LILY_FORMAT, "%s: \"num_experts_per_tok\" is %u, but there are %u experts", file, c->top_k,
-                         c->experts);
+        return lily_fail(e, LILY_FORMAT, "%s: \"num_experts_per_tok\" is %u, but there are %u experts", file,
+                         c->top_k, c->experts);
     return LILY_OK;
 }
 
-static int read_real(double *out, const json_t *obj, const char *key, double low, double high, const char *file,
-                     lily_err *e)
+static int read_real(double *out, const json_t *obj, const char *key, double low, double high,
+                     const char *file, lily_err *e)
 {
     const json_t *v = lily_config_get(obj, key);
     if (!v) return lily_fail(e, LILY_FORMAT, "%s: \"%s\" is missing", file, key);
@@ -103,8 +106,8 @@ static int want_string(const json_t *obj, const char *key, const char *want, con
     if (!v) return LILY_OK;
     const char *s = json_string_value(v);
     if (s && strcmp(s, want) == 0) return LILY_OK;
-    return lily_fail(e, LILY_UNSUPPORTED, "%s: \"%s\" is \"%.64s\"; Lily does \"%s\"", file, key, s ? s : "(not a string)",
-                     want);
+    return lily_fail(e, LILY_UNSUPPORTED, "%s: \"%s\" is \"%.64s\"; Lily does \"%s\"", file, key,
+                     s ? s : "(not a string)", want);
 }
 
 static int want_bool(const json_t *obj, const char *key, bool want, const char *file, lily_err *e)
@@ -120,16 +123,19 @@ static int check_family(const lily_config_file *f, lily_err *e)
     const json_t *type = lily_config_get(f->top, "model_type");
     const char *name = json_string_value(type);
     if (!name || (strcmp(name, "qwen3_5_moe") != 0 && strcmp(name, "qwen3_5_moe_text") != 0))
-        return lily_fail(e, LILY_UNSUPPORTED, "%s: \"model_type\" is \"%.64s\"; Lily reads qwen3_5_moe", f->name,
-                         name ? name : type ? "(not a string)" : "(missing)");
+        return lily_fail(e, LILY_UNSUPPORTED, "%s: \"model_type\" is \"%.64s\"; Lily reads qwen3_5_moe",
+                         f->name,
+                         name   ? name
+                         : type ? "(not a string)"
+                                : "(missing)");
     TRY(want_string(f->text, "hidden_act", "silu", f->name, e));
     TRY(want_bool(f->text, "attention_bias", false, f->name, e));
     TRY(want_bool(f->text, "attn_output_gate", true, f->name, e));
     TRY(want_bool(f->text, "norm_topk_prob", true, f->name, e));
     const json_t *dense = lily_config_get(f->text, "mlp_only_layers");
     if (dense && json_array_size(dense) != 0)
-        return lily_fail(e, LILY_UNSUPPORTED, "%s: \"mlp_only_layers\" is not empty; Lily does layers of experts only",
-                         f->name);
+        return lily_fail(e, LILY_UNSUPPORTED,
+                         "%s: \"mlp_only_layers\" is not empty; Lily does layers of experts only", f->name);
     return LILY_OK;
 }
 
@@ -152,7 +158,8 @@ static int read_rope(lily_config *c, const lily_config_file *f, lily_err *e)
     const json_t *rope = lily_config_get(f->text, "rope_parameters");
     const json_t *scaling = lily_config_get(f->text, "rope_scaling");
     if ((rope && !json_is_object(rope)) || (scaling && !json_is_object(scaling)))
-        return lily_fail(e, LILY_FORMAT, "%s: \"%s\" is not an object", f->name, rope ? "rope_parameters" : "rope_scaling");
+        return lily_fail(e, LILY_FORMAT, "%s: \"%s\" is not an object", f->name,
+                         rope ? "rope_parameters" : "rope_scaling");
     for (int i = 0; i < 2; i++) {
         const json_t *obj = i ? scaling : rope;
         TRY(want_string(obj, "rope_type", "default", f->name, e));
@@ -166,8 +173,9 @@ static int read_rope(lily_config *c, const lily_config_file *f, lily_err *e)
     double width = c->head_dim * factor;
     c->rotary = (uint32_t)lround(width);
     if (c->rotary == 0 || c->rotary % 2 || fabs(width - c->rotary) > 1e-6)
-        return lily_fail(e, LILY_FORMAT, "%s: head_dim %u * partial_rotary_factor %g is %g, expected an even number",
-                         f->name, c->head_dim, factor, width);
+        return lily_fail(e, LILY_FORMAT,
+                         "%s: head_dim %u * partial_rotary_factor %g is %g, expected an even number", f->name,
+                         c->head_dim, factor, width);
     return LILY_OK;
 }
 
@@ -176,13 +184,14 @@ static int read_rope(lily_config *c, const lily_config_file *f, lily_err *e)
 static int read_layer_types(lily_config *c, const json_t *types, const char *file, lily_err *e)
 {
     if (json_array_size(types) != c->layers)
-        return lily_fail(e, LILY_FORMAT, "%s: \"layer_types\" has %zu entries, expected %u", file, json_array_size(types),
-                         c->layers);
+        return lily_fail(e, LILY_FORMAT, "%s: \"layer_types\" has %zu entries, expected %u", file,
+                         json_array_size(types), c->layers);
     for (uint32_t i = 0; i < c->layers; i++) {
         const char *s = json_string_value(json_array_get(types, i));
         bool full = s && strcmp(s, "full_attention") == 0;
         if (!full && !(s && strcmp(s, "linear_attention") == 0))
-            return lily_fail(e, LILY_UNSUPPORTED, "%s: \"layer_types\"[%u] is \"%.64s\"", file, i, s ? s : "(not a string)");
+            return lily_fail(e, LILY_UNSUPPORTED, "%s: \"layer_types\"[%u] is \"%.64s\"", file, i,
+                             s ? s : "(not a string)");
         c->full_attention[i] = full;
     }
     return LILY_OK;
@@ -193,17 +202,21 @@ static int read_layers(lily_config *c, const lily_config_file *f, lily_err *e)
     const json_t *types = lily_config_get(f->text, "layer_types");
     bool interval_given = lily_config_get(f->text, "full_attention_interval") != NULL;
     if (!types && !interval_given)
-        return lily_fail(e, LILY_FORMAT, "%s: neither \"layer_types\" nor \"full_attention_interval\"", f->name);
+        return lily_fail(e, LILY_FORMAT, "%s: neither \"layer_types\" nor \"full_attention_interval\"",
+                         f->name);
     if (types) TRY(read_layer_types(c, types, f->name, e));
     if (!interval_given) return LILY_OK;
     int64_t interval;
-    TRY(lily_json_uint(f->text, "full_attention_interval", 1, LILY_MAX_LAYERS + 1, -1, &interval, f->name, e));
+    TRY(lily_json_uint(f->text, "full_attention_interval", 1, LILY_MAX_LAYERS + 1, -1, &interval, f->name,
+                       e));
     for (uint32_t i = 0; i < c->layers; i++) {
         bool full = (i + 1) % (uint32_t)interval == 0;
         if (types && c->full_attention[i] != full)
-            return lily_fail(e, LILY_FORMAT, "%s: layer %u is %s attention by \"layer_types\" and %s by "
-                             "\"full_attention_interval\" %lld", f->name, i, full ? "linear" : "full",
-                             full ? "full" : "linear", (long long)interval);
+            return lily_fail(e, LILY_FORMAT,
+                             "%s: layer %u is %s attention by \"layer_types\" and %s by "
+                             "\"full_attention_interval\" %lld",
+                             f->name, i, full ? "linear" : "full", full ? "full" : "linear",
+                             (long long)interval);
         c->full_attention[i] = full;
     }
     return LILY_OK;

@@ -55,13 +55,14 @@ static int read_entries(lily_quant_table *t, const json_t *obj, const char *file
     if (!t->entries) return lily_no_memory(e, json_object_size(obj) * sizeof *t->entries, "the quantisation");
     const char *key;
     json_t *v;
-    json_object_foreach((json_t *)obj, key, v)
+    json_object_foreach ((json_t *)obj, key, v)
         if (json_is_object(v) || json_is_false(v)) TRY(read_entry(t, key, v, file, e));
     if (t->n) qsort(t->entries, t->n, sizeof *t->entries, by_module);
     for (size_t i = 0; i + 1 < t->n; i++) {
         const lily_quant_entry *a = &t->entries[i], *b = a + 1;
         if (by_module(a, b) == 0 && (a->quant.bits != b->quant.bits || a->quant.group != b->quant.group))
-            return lily_fail(e, LILY_FORMAT, "%s: two entries for %s in \"quantization\" differ", file, a->module);
+            return lily_fail(e, LILY_FORMAT, "%s: two entries for %s in \"quantization\" differ", file,
+                             a->module);
     }
     return LILY_OK;
 }
@@ -71,10 +72,12 @@ int lily_quant_read(lily_quant_table *t, const lily_config_file *f, lily_err *e)
     const json_t *obj = lily_config_get(f->top, "quantization");
     if (!obj) obj = lily_config_get(f->top, "quantization_config");
     if (!obj) return LILY_OK;
-    if (!json_is_object(obj)) return lily_fail(e, LILY_FORMAT, "%s: \"quantization\" is not an object", f->name);
+    if (!json_is_object(obj))
+        return lily_fail(e, LILY_FORMAT, "%s: \"quantization\" is not an object", f->name);
     const json_t *method = lily_config_get(obj, "quant_method");
     if (method)
-        return lily_fail(e, LILY_UNSUPPORTED, "%s: quantisation method \"%.32s\"; Lily reads MLX affine groups", f->name,
+        return lily_fail(e, LILY_UNSUPPORTED,
+                         "%s: quantisation method \"%.32s\"; Lily reads MLX affine groups", f->name,
                          json_is_string(method) ? json_string_value(method) : "(not a string)");
     TRY(read_form(&t->base, obj, (lily_quant){0}, "\"quantization\"", f->name, e));
     return read_entries(t, obj, f->name, e);

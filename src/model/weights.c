@@ -14,30 +14,30 @@
 
 /* A tensor of the language model under its canonical name. */
 typedef struct item {
-    const char *name;           /* inside tensor->name */
+    const char *name; /* inside tensor->name */
     const lily_tensor *tensor;
     bool used;
 } item;
 
 /* The model together with what it owns. */
 typedef struct model_box {
-    lily_model m;               /* first: a lily_model * is a model_box * */
-    lily_arena arena;           /* layers and vectors */
+    lily_model m;     /* first: a lily_model * is a model_box * */
+    lily_arena arena; /* layers and vectors */
 } model_box;
 
 typedef struct binder {
     model_box *box;
-    lily_layer *layers;         /* m.layer, while it may be written */
+    lily_layer *layers; /* m.layer, while it may be written */
     const lily_config *c;
     const lily_model_config *config;
-    const char *folder;         /* for sentences about what is absent */
-    item *items;                /* by name */
+    const char *folder; /* for sentences about what is absent */
+    item *items;        /* by name */
     size_t n;
-    bool raw;                   /* unconverted layout: the norms are zero-centred */
+    bool raw; /* unconverted layout: the norms are zero-centred */
     lily_err *e;
 } binder;
 
-enum { MAX_NAME = 128 };        /* of the names that are looked for */
+enum { MAX_NAME = 128 }; /* of the names that are looked for */
 
 typedef struct shape {
     uint32_t rank;
@@ -60,10 +60,15 @@ static int collect(binder *b, const lily_ckpt *ckpt)
         const lily_tensor *t = lily_ckpt_at(ckpt, i);
         const char *name = NULL;
         switch (lily_tensor_name(t->name, &name)) {
-        case LILY_TENSOR_TEXT: b->items[b->n++] = (item){name, t, false}; break;
-        case LILY_TENSOR_SKIPPED: b->box->m.n_skipped++; break;
+        case LILY_TENSOR_TEXT:
+            b->items[b->n++] = (item){name, t, false};
+            break;
+        case LILY_TENSOR_SKIPPED:
+            b->box->m.n_skipped++;
+            break;
         case LILY_TENSOR_UNKNOWN:
-            return lily_fail(b->e, LILY_UNSUPPORTED, "%s: %s: a tensor that Lily does not know", t->file, t->name);
+            return lily_fail(b->e, LILY_UNSUPPORTED, "%s: %s: a tensor that Lily does not know", t->file,
+                             t->name);
         }
     }
     if (b->n) qsort(b->items, b->n, sizeof *b->items, by_name);
@@ -114,13 +119,14 @@ static int check_shape(const binder *b, const lily_tensor *t, const shape *want)
     char found[LILY_MAX_RANK * 24], expected[LILY_MAX_RANK * 24];
     format_shape(found, sizeof found, t->dim, t->rank);
     format_shape(expected, sizeof expected, want->dim, want->rank);
-    return lily_fail(b->e, LILY_FORMAT, "%s: %s: shape [%s], expected [%s]", t->file, t->name, found, expected);
+    return lily_fail(b->e, LILY_FORMAT, "%s: %s: shape [%s], expected [%s]", t->file, t->name, found,
+                     expected);
 }
 
 static int wrong_type(const binder *b, const lily_tensor *t, const char *expected)
 {
-    return lily_fail(b->e, LILY_UNSUPPORTED, "%s: %s: type %s, expected %s", t->file, t->name, lily_dtype_name(t->dtype),
-                     expected);
+    return lily_fail(b->e, LILY_UNSUPPORTED, "%s: %s: type %s, expected %s", t->file, t->name,
+                     lily_dtype_name(t->dtype), expected);
 }
 
 /* ---- vectors ----------------------------------------------------------------------- */
@@ -187,22 +193,26 @@ static shape matrix_shape(matrix_size s, uint32_t last)
 }
 
 /* The width and group that config.json names must be those that the shapes give. */
-static int check_quant(const binder *b, const lily_tensor *w, const lily_tensor *scales, lily_quant q, matrix_size s)
+static int check_quant(const binder *b, const lily_tensor *w, const lily_tensor *scales, lily_quant q,
+                       matrix_size s)
 {
-    uint64_t words = w->rank ? w->dim[w->rank - 1] : 0, groups = scales->rank ? scales->dim[scales->rank - 1] : 0;
+    uint64_t words = w->rank ? w->dim[w->rank - 1] : 0,
+             groups = scales->rank ? scales->dim[scales->rank - 1] : 0;
     if (q.bits == 0)
-        return lily_fail(b->e, LILY_FORMAT, "%s: %s is quantised, but config.json does not say how", w->file, w->name);
+        return lily_fail(b->e, LILY_FORMAT, "%s: %s is quantised, but config.json does not say how", w->file,
+                         w->name);
     if (s.cols % q.group)
-        return lily_fail(b->e, LILY_FORMAT, "%s: %s: %u columns are no whole number of groups of %u", w->file, w->name,
-                         s.cols, q.group);
+        return lily_fail(b->e, LILY_FORMAT, "%s: %s: %u columns are no whole number of groups of %u", w->file,
+                         w->name, s.cols, q.group);
     for (uint64_t bits = 2; bits <= 8; bits++)
         if (bits != q.bits && words * 32 == s.cols * bits)
-            return lily_fail(b->e, LILY_FORMAT, "%s: %s: %" PRIu64 " bits by its shape, %u by config.json", w->file,
-                             w->name, bits, q.bits);
+            return lily_fail(b->e, LILY_FORMAT, "%s: %s: %" PRIu64 " bits by its shape, %u by config.json",
+                             w->file, w->name, bits, q.bits);
     for (uint64_t group = 16; group <= 256; group *= 2)
         if (group != q.group && groups * group == s.cols)
-            return lily_fail(b->e, LILY_FORMAT, "%s: %s: groups of %" PRIu64 " by its shape, %u by config.json",
-                             scales->file, scales->name, group, q.group);
+            return lily_fail(b->e, LILY_FORMAT,
+                             "%s: %s: groups of %" PRIu64 " by its shape, %u by config.json", scales->file,
+                             scales->name, group, q.group);
     return LILY_OK;
 }
 
@@ -235,7 +245,8 @@ static int bind_matrix(binder *b, lily_matrix *m, const char *module, matrix_siz
     const lily_tensor *w;
     snprintf(name, sizeof name, "%s.weight", module);
     TRY(take(b, &w, name));
-    *m = (lily_matrix){.codes = w->data, .experts = s.experts ? s.experts : 1, .rows = s.rows, .cols = s.cols};
+    *m =
+        (lily_matrix){.codes = w->data, .experts = s.experts ? s.experts : 1, .rows = s.rows, .cols = s.cols};
     if (w->dtype == LILY_U32) return bind_quantised(b, m, w, module, s);
     if (w->dtype != LILY_BF16 && w->dtype != LILY_F32) return wrong_type(b, w, "U32, BF16 or F32");
     m->bits = w->dtype == LILY_BF16 ? 16 : 32;
@@ -284,7 +295,7 @@ static int bind_delta_net(binder *b, uint32_t layer, lily_layer *l)
     LAYER_NAME(name, layer, "linear_attn.dt_bias");
     TRY(bind_vector(b, &l->dt_bias, name, heads, 0));
     LAYER_NAME(name, layer, "linear_attn.norm.weight");
-    return bind_vector(b, &l->norm_gated, name, c->lin_v_dim, 0);   /* never zero-centred */
+    return bind_vector(b, &l->norm_gated, name, c->lin_v_dim, 0); /* never zero-centred */
 }
 
 static int bind_attention(binder *b, uint32_t layer, lily_layer *l)
@@ -326,7 +337,8 @@ static int bind_experts(binder *b, uint32_t layer, lily_layer *l)
     LAYER_NAME(name, layer, "mlp.experts.gate_up_proj");
     const item *fused = find(b, name);
     if (fused)
-        return lily_fail(b->e, LILY_UNSUPPORTED, "%s: %s: fused experts; convert the checkpoint with mlx_lm.convert",
+        return lily_fail(b->e, LILY_UNSUPPORTED,
+                         "%s: %s: fused experts; convert the checkpoint with mlx_lm.convert",
                          fused->tensor->file, fused->tensor->name);
     uint64_t before = b->box->m.token_bytes;
     TRY(bind_matrices(b, layer, routed, sizeof routed / sizeof *routed));
@@ -366,7 +378,7 @@ static int bind_ends(binder *b)
     const matrix_size size = {0, b->c->vocab, b->c->hidden};
     uint64_t before = m->token_bytes;
     TRY(bind_matrix(b, &m->embed, "embed_tokens", size));
-    m->token_bytes = before + lily_matrix_bytes(&m->embed) / m->embed.rows;     /* one row a token */
+    m->token_bytes = before + lily_matrix_bytes(&m->embed) / m->embed.rows; /* one row a token */
     TRY(bind_norm(b, &m->norm_final, "norm.weight", b->c->hidden));
     if (!b->c->tied) return bind_matrix(b, &m->head, "lm_head", size);
     m->head = m->embed;
@@ -381,8 +393,8 @@ static int check_rest(binder *b)
         const item *it = &b->items[i];
         if (it->used) continue;
         if (!b->c->tied || strncmp(it->name, "lm_head.", 8) != 0)
-            return lily_fail(b->e, LILY_UNSUPPORTED, "%s: %s: not a tensor of this model (%u layers)", it->tensor->file,
-                             it->tensor->name, b->c->layers);
+            return lily_fail(b->e, LILY_UNSUPPORTED, "%s: %s: not a tensor of this model (%u layers)",
+                             it->tensor->file, it->tensor->name, b->c->layers);
         b->box->m.n_skipped++;
     }
     return LILY_OK;
@@ -410,8 +422,10 @@ int lily_model_open(lily_model **out, const lily_ckpt *ckpt, const lily_model_co
     binder b = {.box = box, .c = c, .config = config, .folder = lily_path_base(lily_ckpt_dir(ckpt)), .e = e};
     int rc = bind_all(&b, ckpt);
     lily_free(b.items);
-    if (rc == LILY_OK) *out = &box->m;
-    else lily_model_close(&box->m);
+    if (rc == LILY_OK)
+        *out = &box->m;
+    else
+        lily_model_close(&box->m);
     return rc;
 }
 

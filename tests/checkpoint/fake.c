@@ -21,7 +21,8 @@ void fake_read(fake *f, const char *dir)
     check_ok(lily_ckpt_open(&c, dir, &e), &e);
     for (size_t i = 0; i < lily_ckpt_count(c); i++) {
         const lily_tensor *t = lily_ckpt_at(c, i);
-        fake_tensor *copy = fake_add(f, t->name, lily_dtype_name(t->dtype), t->rank, t->dim, (size_t)t->bytes);
+        fake_tensor *copy =
+            fake_add(f, t->name, lily_dtype_name(t->dtype), t->rank, t->dim, (size_t)t->bytes);
         memcpy(copy->data, t->data, (size_t)t->bytes);
     }
     lily_ckpt_close(c);
@@ -35,7 +36,8 @@ void fake_free(fake *f)
     *f = (fake){0};
 }
 
-fake_tensor *fake_add(fake *f, const char *name, const char *dtype, uint32_t rank, const uint64_t *dim, size_t bytes)
+fake_tensor *fake_add(fake *f, const char *name, const char *dtype, uint32_t rank, const uint64_t *dim,
+                      size_t bytes)
 {
     f->tensors = realloc(f->tensors, (f->n + 1) * sizeof *f->tensors);
     assert_non_null(f->tensors);
@@ -84,9 +86,11 @@ void fake_write(const fake *f, const scratch *s)
     for (size_t i = 0; i < f->n; i++) {
         const fake_tensor *t = &f->tensors[i];
         json_t *shape = json_array();
-        for (uint32_t k = 0; k < t->rank; k++) json_array_append_new(shape, json_integer((json_int_t)t->dim[k]));
-        json_object_set_new(header, t->name, json_pack("{s:s, s:o, s:[I, I]}", "dtype", t->dtype, "shape", shape,
-                                                       "data_offsets", (json_int_t)at, (json_int_t)(at + t->bytes)));
+        for (uint32_t k = 0; k < t->rank; k++)
+            json_array_append_new(shape, json_integer((json_int_t)t->dim[k]));
+        json_object_set_new(header, t->name,
+                            json_pack("{s:s, s:o, s:[I, I]}", "dtype", t->dtype, "shape", shape,
+                                      "data_offsets", (json_int_t)at, (json_int_t)(at + t->bytes)));
         at += t->bytes;
     }
     char *text = json_dumps(header, JSON_COMPACT);

@@ -40,8 +40,10 @@ static void set(json_t *top, const char *path, const char *text)
         path = slash + 1;
         slash = strchr(path, '/');
     }
-    if (*text) json_object_set_new(top, path, parse(text));
-    else json_object_del(top, path);
+    if (*text)
+        json_object_set_new(top, path, parse(text));
+    else
+        json_object_del(top, path);
 }
 
 static void reads_tiny(void **state)
@@ -83,7 +85,8 @@ static void finds_quantisation_under_every_prefix(void **state)
     lily_model_config *m;
     lily_err e;
     check_ok(lily_config_open(&m, TINY, &e), &e);
-    const char *const router[] = {"layers.0.mlp.gate", "model.layers.0.mlp.gate", "language_model.model.layers.0.mlp.gate",
+    const char *const router[] = {"layers.0.mlp.gate", "model.layers.0.mlp.gate",
+                                  "language_model.model.layers.0.mlp.gate",
                                   "model.language_model.layers.0.mlp.gate"};
     for (size_t i = 0; i < sizeof router / sizeof *router; i++) {
         lily_quant q = lily_config_quant(m, router[i]);
@@ -103,7 +106,7 @@ typedef struct change {
     const char *says;
 } change;
 
-#define TEXT "text_config/"
+#define TEXT    "text_config/"
 #define REFUSED LILY_UNSUPPORTED
 
 static const change changes[] = {
@@ -123,12 +126,15 @@ static const change changes[] = {
     {TEXT "num_hidden_layers", "7", LILY_FORMAT, "\"layer_types\" has 8 entries, expected 7"},
     {TEXT "vocab_size", "4194305", LILY_FORMAT, "expected 1 to 4194304"},
     {TEXT "vocab_size", "958", LILY_FORMAT, "\"eos_token_id\" holds a value that is no id below 958"},
-    {TEXT "num_key_value_heads", "3", LILY_FORMAT, "num_attention_heads is 8, expected a multiple of 3 (num_key_value"},
-    {TEXT "linear_num_value_heads", "5", LILY_FORMAT, "linear_num_value_heads is 5, expected a multiple of 2"},
+    {TEXT "num_key_value_heads", "3", LILY_FORMAT,
+     "num_attention_heads is 8, expected a multiple of 3 (num_key_value"},
+    {TEXT "linear_num_value_heads", "5", LILY_FORMAT,
+     "linear_num_value_heads is 5, expected a multiple of 2"},
     {TEXT "linear_value_head_dim", "9", LILY_FORMAT, "linear_num_value_heads * linear_value_head_dim is 36"},
     {TEXT "linear_conv_kernel_dim", "1", LILY_FORMAT, "expected 2 to 8"},
     {TEXT "linear_conv_kernel_dim", "9", LILY_FORMAT, "expected 2 to 8"},
-    {TEXT "num_experts_per_tok", "17", LILY_FORMAT, "\"num_experts_per_tok\" is 17, but there are 16 experts"},
+    {TEXT "num_experts_per_tok", "17", LILY_FORMAT,
+     "\"num_experts_per_tok\" is 17, but there are 16 experts"},
     {TEXT "num_experts", "0", LILY_FORMAT, "expected 1 to 4096"},
     {TEXT "rms_norm_eps", "", LILY_FORMAT, "\"rms_norm_eps\" is missing"},
     {TEXT "rms_norm_eps", "0", LILY_FORMAT, "\"rms_norm_eps\" is not a number from 1e-12 to 0.1"},
@@ -141,7 +147,8 @@ static const change changes[] = {
     {TEXT "mlp_only_layers", "[1]", REFUSED, "\"mlp_only_layers\" is not empty"},
     {TEXT "tie_word_embeddings", "1", LILY_FORMAT, "\"tie_word_embeddings\" is neither true nor false"},
     {TEXT "rope_parameters", "[]", LILY_FORMAT, "\"rope_parameters\" is not an object"},
-    {TEXT "rope_parameters/rope_type", "\"yarn\"", REFUSED, "\"rope_type\" is \"yarn\"; Lily does \"default\""},
+    {TEXT "rope_parameters/rope_type", "\"yarn\"", REFUSED,
+     "\"rope_type\" is \"yarn\"; Lily does \"default\""},
     {TEXT "rope_scaling", "{\"type\":\"linear\",\"factor\":2}", REFUSED, "\"type\" is \"linear\""},
     {TEXT "rope_scaling", "null", LILY_OK, ""},
     {TEXT "rope_parameters/rope_theta", "", LILY_FORMAT, "\"rope_theta\" is missing"},
@@ -165,7 +172,8 @@ static const change changes[] = {
     {"quantization/language_model.model.layers.2.mlp.gate", "{\"bits\":6}", REFUSED,
      "language_model.model.layers.2.mlp.gate: 6 bits"},
     {"quantization/vision_tower.patch", "{\"bits\":6}", LILY_OK, ""},
-    {"quantization/model.layers.2.mlp.gate", "{\"bits\":4}", LILY_FORMAT, "two entries for layers.2.mlp.gate"},
+    {"quantization/model.layers.2.mlp.gate", "{\"bits\":4}", LILY_FORMAT,
+     "two entries for layers.2.mlp.gate"},
 };
 
 static void judges_every_field(void **state)
@@ -240,12 +248,14 @@ static void reads_generation_config(void **state)
         lily_config_close(m);
         json_decref(g);
     }
-    json_t *g = parse("{\"do_sample\":false,\"temperature\":0.7,\"top_p\":0.5,\"top_k\":7,\"min_p\":0.1,"
-                      "\"presence_penalty\":1.5,\"frequency_penalty\":-1,\"repetition_penalty\":1.1,\"eos_token_id\":5}");
+    json_t *g = parse(
+        "{\"do_sample\":false,\"temperature\":0.7,\"top_p\":0.5,\"top_k\":7,\"min_p\":0.1,"
+        "\"presence_penalty\":1.5,\"frequency_penalty\":-1,\"repetition_penalty\":1.1,\"eos_token_id\":5}");
     check_ok(lily_config_parse(&m, top, g, &e), &e);
     const lily_sampling_defaults *s = lily_config_sampling(m);
-    assert_true(s->temperature == 0);       /* greedy */
-    assert_true(s->top_p == 0.5f && s->min_p == 0.1f && s->presence == 1.5f && s->frequency == -1 && s->repetition == 1.1f);
+    assert_true(s->temperature == 0); /* greedy */
+    assert_true(s->top_p == 0.5f && s->min_p == 0.1f && s->presence == 1.5f && s->frequency == -1 &&
+                s->repetition == 1.1f);
     assert_int_equal(s->top_k, 7);
     assert_int_equal(lily_config_numbers(m)->n_eos, 3);
     assert_int_equal(lily_config_numbers(m)->eos[2], 5);

@@ -62,9 +62,10 @@ static void reads_a_header(void **state)
     free((void *)m.data);
 }
 
-#define T(dtype, shape, offsets) "{\"t\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+#define T(dtype, shape, offsets)                                                                             \
+    "{\"t\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 #define TWO(a, b)                                                                                            \
-    "{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" a "},\"u\":{\"dtype\":\"U8\",\"shape\":[4],"    \
+    "{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" a "},\"u\":{\"dtype\":\"U8\",\"shape\":[4],"  \
     "\"data_offsets\":" b "}}"
 
 static const struct {
@@ -88,7 +89,8 @@ static const struct {
     {T("\"U8\"", "[4]", "[0,\"4\"]"), 4, "\"data_offsets\"[1] is not a non-negative integer"},
     {T("\"U8\"", "[4]", "[4,0]"), 4, "begins at byte 4 and ends at 0"},
     {T("\"F32\"", "[4]", "[0,4]"), 4, "f: t: 4 bytes, expected 16 by its shape and type"},
-    {T("\"U8\"", "[4]", "[0,4]"), 3, "f: 1 bytes missing: the header describes 4 bytes of data, the file holds 3"},
+    {T("\"U8\"", "[4]", "[0,4]"), 3,
+     "f: 1 bytes missing: the header describes 4 bytes of data, the file holds 3"},
     {T("\"U8\"", "[4]", "[0,4]"), 9, "f: 9 bytes of data, expected 4 by the header"},
     {T("\"U8\"", "[4]", "[1,5]"), 5, "f: t begins at byte 1 of the data, expected 0"},
     {T("\"U8\"", "[4]", "[9223372036854775803,9223372036854775807]"), 4, "9223372036854775803 bytes missing"},
@@ -96,7 +98,8 @@ static const struct {
     {TWO("[0,4]", "[0,4]"), 4, "begins at byte 0 of the data, inside"},
     {TWO("[0,4]", "[5,9]"), 9, "f: u begins at byte 5 of the data, expected 4"},
     {"{\"t\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
-     "\"t\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "not valid JSON"},
+     "\"t\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+     0, "not valid JSON"},
     {"{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "NUL"},
     {"{\"\xff\":1}", 0, "not valid JSON"},
     {"{} {}", 0, "not valid JSON"},
@@ -113,7 +116,7 @@ static void refuses_damaged_headers(void **state)
         if (!strstr(e.text, damaged[i].says))
             fail_msg("%s:\nwanted \"%s\", got \"%s\"", damaged[i].header, damaged[i].says, e.text);
         assert_int_equal(strncmp(e.text, "f: ", 3), 0);
-        assert_int_equal(parse(&m, &n, NULL), LILY_FORMAT);     /* without a place for the sentence */
+        assert_int_equal(parse(&m, &n, NULL), LILY_FORMAT); /* without a place for the sentence */
         free((void *)m.data);
     }
 }
@@ -186,7 +189,7 @@ static void survives_random_changes(void **state)
         }
         lily_arena_free(&arena);
     }
-    assert_in_range(accepted, 1, 399);      /* letters of names may change; most else may not */
+    assert_in_range(accepted, 1, 399); /* letters of names may change; most else may not */
     free(copy);
     lily_map_close(&file);
 }
@@ -251,13 +254,15 @@ static const struct {
     {"{\"weight_map\":{\"a\":1}}", "a: \"(not a string)\" is not the name of a file in this folder"},
     {"{\"weight_map\":{\"a\":\"\"}}", "is not the name of a file"},
     {"{\"weight_map\":{\"a\":\"..\"}}", "is not the name of a file"},
-    {"{\"weight_map\":{\"a\":\"../model-1.safetensors\"}}", "\"../model-1.safetensors\" is not the name of a file"},
+    {"{\"weight_map\":{\"a\":\"../model-1.safetensors\"}}",
+     "\"../model-1.safetensors\" is not the name of a file"},
     {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", "is not the name of a file"},
     {"{\"weight_map\":{\"a\":\"model-1.safetensors\\u0000\"}}", "is not the name of a file"},
     {"{\"weight_map\":{\"a\":\"model-9.safetensors\"}}",
      "model-9.safetensors: named in model.safetensors.index.json, but missing from the folder"},
     {"{\"weight_map\":{\"x\":\"model-1.safetensors\"}}", "model-1.safetensors: x: expected here"},
-    {"{\"weight_map\":{\"a\":\"model-2.safetensors\",\"b\":\"model-1.safetensors\"}}", ": expected in model-"},
+    {"{\"weight_map\":{\"a\":\"model-2.safetensors\",\"b\":\"model-1.safetensors\"}}",
+     ": expected in model-"},
 };
 
 static void refuses_bad_indices(void **state)
@@ -283,7 +288,7 @@ static void refuses_bad_folders(void **state)
     expect(s, LILY_FORMAT, "a is in model-");
     snprintf(path, sizeof path, "%s/model-2.safetensors", s->path);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(mkfifo(path, 0600), 0);        /* nobody writes to it: opening must not wait */
+    assert_int_equal(mkfifo(path, 0600), 0); /* nobody writes to it: opening must not wait */
     expect(s, LILY_IO, "model-2.safetensors: not a regular file");
     assert_int_equal(unlink(path), 0);
     scratch_write(s, "model-2.safetensors", "", 0);
@@ -292,7 +297,7 @@ static void refuses_bad_folders(void **state)
     char target[600];
     snprintf(target, sizeof target, "%s/elsewhere", s->path);
     write_shard(s, "elsewhere", "b");
-    assert_int_equal(symlink(target, path), 0);     /* as in the cache of the Hugging Face hub */
+    assert_int_equal(symlink(target, path), 0); /* as in the cache of the Hugging Face hub */
     expect(s, LILY_OK, "");
 }
 

@@ -10,12 +10,12 @@
 #include "model/weights.h"
 
 #define TINY LILY_BINARY_DIR "/tests/ck/tiny"
-#define ODD LILY_BINARY_DIR "/tests/ck/odd"
+#define ODD  LILY_BINARY_DIR "/tests/ck/odd"
 #define DEMO LILY_SOURCE_DIR "/models/demo"
 
 #define PRE "language_model.model."
-#define L0 PRE "layers.0."
-#define L3 PRE "layers.3."
+#define L0  PRE "layers.0."
+#define L3  PRE "layers.3."
 
 typedef struct opened {
     lily_ckpt *ckpt;
@@ -48,7 +48,7 @@ static void binds_tiny(void **state)
     check_ok(open_model(&o, TINY, &e), &e);
     const lily_model *m = o.model;
     assert_int_equal(m->n_used, 357);
-    assert_int_equal(m->n_skipped, 2);      /* the stand-ins for the vision tower */
+    assert_int_equal(m->n_skipped, 2); /* the stand-ins for the vision tower */
     const lily_layer *l = &m->layer[0];
     assert_int_equal(l->qkv.rows, 256);
     assert_int_equal(l->qkv.cols, 128);
@@ -95,9 +95,12 @@ static void counts_bytes(void **state)
             const lily_tensor *t = lily_ckpt_at(o.ckpt, i);
             if (strncmp(t->name, "vision_tower.", 13) == 0) continue;
             all += t->bytes;
-            if (strstr(t->name, "embed_tokens.")) token += t->bytes / c->vocab;
-            else if (strstr(t->name, "switch_mlp.")) token += t->bytes / c->experts * c->top_k;
-            else token += t->bytes;
+            if (strstr(t->name, "embed_tokens."))
+                token += t->bytes / c->vocab;
+            else if (strstr(t->name, "switch_mlp."))
+                token += t->bytes / c->experts * c->top_k;
+            else
+                token += t->bytes;
         }
         assert_int_equal(o.model->weight_bytes, all);
         assert_int_equal(o.model->token_bytes, token);
@@ -147,7 +150,7 @@ static void reads_an_unconverted_layout(void **state)
             f.tensors[i].dim[2] = 4;
         }
     fake_add(&f, "mtp.norm.weight", "BF16", 1, (uint64_t[]){4}, 8);
-    void *second;                       /* the first one's files stay mapped */
+    void *second; /* the first one's files stay mapped */
     assert_int_equal(scratch_open(&second), 0);
     check_opens(&f, second, &after);
     const lily_layer *a = before.model->layer, *b = after.model->layer;
@@ -156,7 +159,7 @@ static void reads_an_unconverted_layout(void **state)
     assert_true(b[3].norm_q[3] == a[3].norm_q[3] + 1);
     assert_true(b[3].norm_k[3] == a[3].norm_k[3] + 1);
     assert_true(after.model->norm_final[3] == before.model->norm_final[3] + 1);
-    assert_true(b[0].norm_gated[3] == a[0].norm_gated[3]);      /* never zero-centred */
+    assert_true(b[0].norm_gated[3] == a[0].norm_gated[3]); /* never zero-centred */
     assert_memory_equal(b[0].conv, a[0].conv, 4 * 256 * sizeof(float));
     close_model(&before);
     close_model(&after);
@@ -173,10 +176,10 @@ static void reads_tied_embeddings(void **state)
     json_object_set_new(json_object_get(f.config, "text_config"), "tie_word_embeddings", json_true());
     check_opens(&f, s, &o);
     assert_ptr_equal(o.model->head.codes, o.model->embed.codes);
-    assert_int_equal(o.model->n_skipped, 5);        /* the head that is there all the same */
+    assert_int_equal(o.model->n_skipped, 5); /* the head that is there all the same */
     opened untied;
     lily_err e;
-    check_ok(open_model(&untied, TINY, &e), &e);    /* a token still reads one row and all rows */
+    check_ok(open_model(&untied, TINY, &e), &e); /* a token still reads one row and all rows */
     assert_int_equal(o.model->token_bytes, untied.model->token_bytes);
     close_model(&untied);
     close_model(&o);
@@ -253,21 +256,66 @@ static void reshape(fake *f, const char *name, uint32_t rank, const uint64_t *di
     memcpy(t->dim, dim, rank * sizeof *dim);
 }
 
-static void d_unknown(fake *f) { fake_add(f, "audio.weight", "BF16", 1, (uint64_t[]){4}, 8); }
-static void d_ninth_layer(fake *f) { fake_add(f, PRE "layers.8.input_layernorm.weight", "BF16", 1, (uint64_t[]){4}, 8); }
-static void d_bias(fake *f) { fake_add(f, L3 "self_attn.q_proj.bias", "BF16", 1, (uint64_t[]){1024}, 2048); }
-static void d_twice(fake *f) { fake_add(f, "model.norm.weight", "BF16", 1, (uint64_t[]){128}, 256); }
-static void d_no_norm(fake *f) { fake_remove(f, L3 "input_layernorm.weight"); }
-static void d_no_scales(fake *f) { fake_remove(f, L3 "self_attn.v_proj.scales"); }
-static void d_no_head(fake *f) { fake_remove(f, "language_model.lm_head.weight"); }
-static void d_norm_shape(fake *f) { reshape(f, L3 "input_layernorm.weight", 2, (uint64_t[]){2, 64}); }
-static void d_norm_type(fake *f) { strcpy(fake_find(f, L3 "input_layernorm.weight")->dtype, "F16"); }
-static void d_weight_type(fake *f) { strcpy(fake_find(f, L3 "self_attn.v_proj.weight")->dtype, "I32"); }
-static void d_scale_type(fake *f) { strcpy(fake_find(f, L3 "self_attn.v_proj.scales")->dtype, "F16"); }
-static void d_rows(fake *f) { reshape(f, L3 "self_attn.v_proj.weight", 2, (uint64_t[]){32, 32}); }
-static void d_stack(fake *f) { reshape(f, L0 "mlp.switch_mlp.up_proj.weight", 2, (uint64_t[]){16 * 64, 16}); }
-static void d_biases(fake *f) { reshape(f, L3 "self_attn.v_proj.biases", 2, (uint64_t[]){128, 1}); }
-static void d_conv(fake *f) { reshape(f, PRE "layers.1.linear_attn.conv1d.weight", 3, (uint64_t[]){256, 1, 4}); }
+static void d_unknown(fake *f)
+{
+    fake_add(f, "audio.weight", "BF16", 1, (uint64_t[]){4}, 8);
+}
+static void d_ninth_layer(fake *f)
+{
+    fake_add(f, PRE "layers.8.input_layernorm.weight", "BF16", 1, (uint64_t[]){4}, 8);
+}
+static void d_bias(fake *f)
+{
+    fake_add(f, L3 "self_attn.q_proj.bias", "BF16", 1, (uint64_t[]){1024}, 2048);
+}
+static void d_twice(fake *f)
+{
+    fake_add(f, "model.norm.weight", "BF16", 1, (uint64_t[]){128}, 256);
+}
+static void d_no_norm(fake *f)
+{
+    fake_remove(f, L3 "input_layernorm.weight");
+}
+static void d_no_scales(fake *f)
+{
+    fake_remove(f, L3 "self_attn.v_proj.scales");
+}
+static void d_no_head(fake *f)
+{
+    fake_remove(f, "language_model.lm_head.weight");
+}
+static void d_norm_shape(fake *f)
+{
+    reshape(f, L3 "input_layernorm.weight", 2, (uint64_t[]){2, 64});
+}
+static void d_norm_type(fake *f)
+{
+    strcpy(fake_find(f, L3 "input_layernorm.weight")->dtype, "F16");
+}
+static void d_weight_type(fake *f)
+{
+    strcpy(fake_find(f, L3 "self_attn.v_proj.weight")->dtype, "I32");
+}
+static void d_scale_type(fake *f)
+{
+    strcpy(fake_find(f, L3 "self_attn.v_proj.scales")->dtype, "F16");
+}
+static void d_rows(fake *f)
+{
+    reshape(f, L3 "self_attn.v_proj.weight", 2, (uint64_t[]){32, 32});
+}
+static void d_stack(fake *f)
+{
+    reshape(f, L0 "mlp.switch_mlp.up_proj.weight", 2, (uint64_t[]){16 * 64, 16});
+}
+static void d_biases(fake *f)
+{
+    reshape(f, L3 "self_attn.v_proj.biases", 2, (uint64_t[]){128, 1});
+}
+static void d_conv(fake *f)
+{
+    reshape(f, PRE "layers.1.linear_attn.conv1d.weight", 3, (uint64_t[]){256, 1, 4});
+}
 static void d_scalar(fake *f)
 {
     fake_remove(f, L3 "self_attn.v_proj.weight");
@@ -302,7 +350,8 @@ static const struct {
     const char *says;
 } damages[] = {
     {d_unknown, LILY_UNSUPPORTED, "model.safetensors: audio.weight: a tensor that Lily does not know"},
-    {d_ninth_layer, LILY_UNSUPPORTED, "layers.8.input_layernorm.weight: not a tensor of this model (8 layers)"},
+    {d_ninth_layer, LILY_UNSUPPORTED,
+     "layers.8.input_layernorm.weight: not a tensor of this model (8 layers)"},
     {d_bias, LILY_UNSUPPORTED, "self_attn.q_proj.bias: not a tensor of this model"},
     {d_twice, LILY_FORMAT, "norm.weight: the same tensor as "},
     {d_no_norm, LILY_FORMAT, "tensor layers.3.input_layernorm.weight is missing"},

@@ -30,7 +30,7 @@ static const double shard_limit = 5e9;
 typedef struct work {
     const recipe *recipe;
     const shards *shards;
-    pthread_mutex_t lock;       /* of entry, block, rc and err */
+    pthread_mutex_t lock; /* of entry, block, rc and err */
     size_t entry;
     uint64_t block;
     int rc;
@@ -93,8 +93,8 @@ static void show_progress(work *w, uint64_t start, const _Atomic bool *done)
     for (bool last = false; !last;) {
         last = atomic_load(done);
         double bytes = (double)atomic_load(&w->written), s = (double)(lily_now_ns() - start) / 1e9;
-        fprintf(stderr, "\r%5.1f %%  %6.2f of %.2f GB  %5.0f MB/s ", 100 * bytes / total, bytes / 1e9, total / 1e9,
-                bytes / 1e6 / (s > 0 ? s : 1));
+        fprintf(stderr, "\r%5.1f %%  %6.2f of %.2f GB  %5.0f MB/s ", 100 * bytes / total, bytes / 1e9,
+                total / 1e9, bytes / 1e6 / (s > 0 ? s : 1));
         if (!last) usleep(200000);
     }
     fputc('\n', stderr);
@@ -122,7 +122,8 @@ static int fill(const recipe *r, const shards *s, lily_err *e)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int started = 0;
     bool shown = isatty(STDERR_FILENO) && pthread_create(&display, NULL, run_progress, &p) == 0;
-    while (started + 1 < cores && started < MAX_THREADS && pthread_create(&thread[started], NULL, run_worker, &w) == 0)
+    while (started + 1 < cores && started < MAX_THREADS &&
+           pthread_create(&thread[started], NULL, run_worker, &w) == 0)
         started++;
     run_worker(&w);
     while (started) pthread_join(thread[--started], NULL);
@@ -169,7 +170,8 @@ static int write_tensors(const preset *p, const vocabulary *v, uint32_t seed, co
     size_t n = 0;
     entry *entries = preset_entries(p, &n, &arena);
     recipe_init(&r, p, v, seed);
-    int rc = entries ? shards_plan(&s, p, entries, n, shard_limit, e) : lily_no_memory(e, 0, "the list of tensors");
+    int rc = entries ? shards_plan(&s, p, entries, n, shard_limit, e)
+                     : lily_no_memory(e, 0, "the list of tensors");
     if (rc == LILY_OK) rc = shards_create(&s, p, dir, e);
     if (rc == LILY_OK) rc = fill(&r, &s, e);
     if (rc == LILY_OK) rc = shards_write_index(&s, dir, e);
@@ -181,7 +183,8 @@ static int write_tensors(const preset *p, const vocabulary *v, uint32_t seed, co
 static int make(const preset *p, uint32_t seed, bool tensors, const char *dir, lily_err *e)
 {
     vocabulary v;
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST) return lily_fail(e, LILY_IO, "%s: %s", dir, strerror(errno));
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return lily_fail(e, LILY_IO, "%s: %s", dir, strerror(errno));
     int rc = vocabulary_build(&v, p, (const char *)corpus_txt, corpus_txt_len, e);
     if (rc == LILY_OK) rc = write_text_files(p, &v, dir, e);
     if (rc == LILY_OK && tensors) rc = write_tensors(p, &v, seed, dir, e);
@@ -191,8 +194,9 @@ static int make(const preset *p, uint32_t seed, bool tensors, const char *dir, l
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: mkckpt [--text] PRESET DIR [SEED]\nWrites a synthetic checkpoint of PRESET to DIR;"
-                    " with --text all but its tensors.\n");
+    fprintf(stderr,
+            "usage: mkckpt [--text] PRESET DIR [SEED]\nWrites a synthetic checkpoint of PRESET to DIR;"
+            " with --text all but its tensors.\n");
     for (size_t i = 0; i < n_presets; i++) fprintf(stderr, "  %-6s %s\n", presets[i].name, presets[i].what);
     return 2;
 }

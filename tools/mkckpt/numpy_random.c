@@ -78,12 +78,12 @@ static float next_float(np_random *r)
 
 /* ---- normal variates --------------------------------------------------------------- */
 
-#define TAIL 3.6541528853610087963519472518     /* where the lowest layer's rectangle ends */
+#define TAIL 3.6541528853610087963519472518 /* where the lowest layer's rectangle ends */
 
 void np_ziggurat_init(np_ziggurat *z)
 {
     const double scale = 0x1p23, f_tail = exp(-0.5 * TAIL * TAIL);
-    const double area = TAIL * f_tail + sqrt(acos(-1.0) / 2) * erfc(TAIL / sqrt(2.0));     /* of every layer */
+    const double area = TAIL * f_tail + sqrt(acos(-1.0) / 2) * erfc(TAIL / sqrt(2.0)); /* of every layer */
     double x = TAIL, f = f_tail;
     z->k[0] = (uint32_t)lround(TAIL * f_tail / area * scale);
     z->w[0] = (float)(area / f_tail / scale);

@@ -11,6 +11,7 @@
     .v_dim = 128, .experts = 256, .top_k = 8, .moe_inter = 512, .shared_inter = 512, .vocab = 248320,        \
     .merges = 1500, .max_pos = 262144, .mrope = {11, 11, 10}, .text_ids = 248044
 
+/* clang-format off */
 const preset presets[] = {
     {.name = "tiny", .what = "2.5 MB, every feature of the full model",
      .hidden = 128, .layers = 8, .heads = 8, .kv_heads = 1, .head_dim = 64, .k_heads = 2, .v_heads = 4, .k_dim = 32,
@@ -23,6 +24,7 @@ const preset presets[] = {
     {.name = "slice", .what = "5.3 GB, true width, 10 layers", FULL_WIDTH, .layers = 10},
     {.name = "full", .what = "19.5 GB, true dimensions", FULL_WIDTH, .layers = 40},
 };
+/* clang-format on */
 const size_t n_presets = sizeof presets / sizeof *presets;
 
 const preset *preset_find(const char *name)
@@ -70,7 +72,7 @@ typedef struct list {
     entry *at;
     size_t n;
     lily_arena *arena;
-    char prefix[64];            /* of the next names */
+    char prefix[64]; /* of the next names */
     bool failed;
 } list;
 
@@ -98,8 +100,10 @@ static void delta_net(list *l, const preset *p, double deep)
 {
     uint32_t h = p->hidden, vd = p->v_heads * p->v_dim, channels = 2 * p->k_heads * p->k_dim + vd;
     double in = 1.0 / sqrt(h);
-    add(l, "linear_attn.A_log", (entry){.kind = ENTRY_A_LOG, .rank = 1, .dim = {p->v_heads}, .f32 = p->f32_a_log});
-    add(l, "linear_attn.conv1d.weight", (entry){.kind = ENTRY_PLAIN, .rank = 3, .dim = {channels, 4, 1}, .std = 0.5});
+    add(l, "linear_attn.A_log",
+        (entry){.kind = ENTRY_A_LOG, .rank = 1, .dim = {p->v_heads}, .f32 = p->f32_a_log});
+    add(l, "linear_attn.conv1d.weight",
+        (entry){.kind = ENTRY_PLAIN, .rank = 3, .dim = {channels, 4, 1}, .std = 0.5});
     plain(l, "linear_attn.dt_bias", p->v_heads, -2.0, 1.0);
     matrix(l, "linear_attn.in_proj_a", p->v_heads, h, in);
     matrix(l, "linear_attn.in_proj_b", p->v_heads, h, 1.5 / sqrt(h));
@@ -130,11 +134,13 @@ static void experts(list *l, const preset *p, double deep)
     down.dim[1] = h;
     down.dim[2] = f;
     down.std = 1.3 * deep / sqrt(f);
-    add(l, "mlp.gate", (entry){.kind = ENTRY_CODES, .rank = 2, .dim = {n, h}, .bits = 8, .std = 2.0 / sqrt(h)});
+    add(l, "mlp.gate",
+        (entry){.kind = ENTRY_CODES, .rank = 2, .dim = {n, h}, .bits = 8, .std = 2.0 / sqrt(h)});
     matrix(l, "mlp.shared_expert.down_proj", h, s, 1.2 * deep / sqrt(s));
     matrix(l, "mlp.shared_expert.gate_proj", s, h, in);
     matrix(l, "mlp.shared_expert.up_proj", s, h, in);
-    add(l, "mlp.shared_expert_gate", (entry){.kind = ENTRY_CODES, .rank = 2, .dim = {1, h}, .bits = 8, .std = in});
+    add(l, "mlp.shared_expert_gate",
+        (entry){.kind = ENTRY_CODES, .rank = 2, .dim = {1, h}, .bits = 8, .std = in});
     add(l, "mlp.switch_mlp.down_proj", down);
     add(l, "mlp.switch_mlp.gate_proj", stack);
     add(l, "mlp.switch_mlp.up_proj", stack);
@@ -145,23 +151,26 @@ entry *preset_entries(const preset *p, size_t *n, lily_arena *arena)
     list l = {.arena = arena, .at = lily_arena_calloc(arena, PER_LAYER * p->layers + OTHERS, sizeof(entry))};
     if (!l.at) return NULL;
     const entry rows = {.rank = 2, .dim = {p->vocab, p->hidden}, .bits = 4};
-    double deep = 0.4 * sqrt(8.0 / p->layers);      /* the residual grows by the same factor at every depth */
+    double deep = 0.4 * sqrt(8.0 / p->layers); /* the residual grows by the same factor at every depth */
     snprintf(l.prefix, sizeof l.prefix, "language_model.model.");
     add(&l, "embed_tokens", rows)->kind = ENTRY_EMBED;
     for (uint32_t i = 0; i < p->layers; i++) {
         snprintf(l.prefix, sizeof l.prefix, "language_model.model.layers.%u.", i);
         plain(&l, "input_layernorm.weight", p->hidden, 1.0, 0.1);
-        if ((i + 1) % 4) delta_net(&l, p, deep);
-        else attention(&l, p, deep);
+        if ((i + 1) % 4)
+            delta_net(&l, p, deep);
+        else
+            attention(&l, p, deep);
         experts(&l, p, deep);
         plain(&l, "post_attention_layernorm.weight", p->hidden, 1.0, 0.1);
     }
     snprintf(l.prefix, sizeof l.prefix, "language_model.");
     plain(&l, "model.norm.weight", p->hidden, 1.0, 0.1);
     add(&l, "lm_head", rows)->kind = ENTRY_HEAD;
-    if (p->vision) {        /* stand-ins for the vision tower, which a text engine skips */
+    if (p->vision) { /* stand-ins for the vision tower, which a text engine skips */
         snprintf(l.prefix, sizeof l.prefix, "vision_tower.");
-        add(&l, "patch_embed.proj.weight", (entry){.kind = ENTRY_PLAIN, .rank = 5, .dim = {32, 2, 4, 4, 3}, .std = 0.02});
+        add(&l, "patch_embed.proj.weight",
+            (entry){.kind = ENTRY_PLAIN, .rank = 5, .dim = {32, 2, 4, 4, 3}, .std = 0.02});
         plain(&l, "merger.norm.weight", 32, 1.0, 0.02);
     }
     *n = l.n;

@@ -28,7 +28,8 @@ int write_at(int fd, const char *file, uint64_t at, const void *data, size_t n, 
     for (size_t done = 0; done < n;) {
         ssize_t k = pwrite(fd, (const char *)data + done, n - done, (off_t)(at + done));
         if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return lily_fail(e, LILY_IO, "%s: %s", file, k < 0 ? strerror(errno) : "nothing was written");
+        if (k <= 0)
+            return lily_fail(e, LILY_IO, "%s: %s", file, k < 0 ? strerror(errno) : "nothing was written");
         done += (size_t)k;
     }
     return LILY_OK;

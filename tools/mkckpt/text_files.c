@@ -61,7 +61,8 @@ static void text_config(jw *w, const preset *p, const vocabulary *v)
     jw_int(w, "hidden_size", p->hidden);
     jw_raw(w, "initializer_range", "0.02");
     jw_open(w, "layer_types", '[');
-    for (uint32_t i = 0; i < p->layers; i++) jw_string(w, NULL, (i + 1) % 4 ? "linear_attention" : "full_attention");
+    for (uint32_t i = 0; i < p->layers; i++)
+        jw_string(w, NULL, (i + 1) % 4 ? "linear_attention" : "full_attention");
     jw_close(w, ']');
     jw_int(w, "linear_conv_kernel_dim", 4);
     jw_int(w, "linear_key_head_dim", p->k_dim);

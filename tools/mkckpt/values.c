@@ -58,9 +58,8 @@ static int make_plain(const recipe *r, const entry *t, const sink *s, lily_err *
     np_random g;
     stream(&g, r, t->name);
     for (size_t i = 0; i < n; i++) {
-        float v = t->kind == ENTRY_A_LOG
-                      ? (float)log(exp(np_uniform(&g, log(0.02), log(6.0))))
-                      : (float)t->mean + (float)t->std * np_normal(&g, &r->ziggurat);
+        float v = t->kind == ENTRY_A_LOG ? (float)log(exp(np_uniform(&g, log(0.02), log(6.0))))
+                                         : (float)t->mean + (float)t->std * np_normal(&g, &r->ziggurat);
         uint16_t half = lily_float_to_bf16(v);
         memcpy(out + i * size, t->f32 ? (const void *)&v : (const void *)&half, size);
     }
@@ -74,14 +73,20 @@ static int make_plain(const recipe *r, const entry *t, const sink *s, lily_err *
 /* A block of rows of a quantised matrix. */
 typedef struct rows {
     uint32_t cols, bits;
-    uint64_t first, n;          /* rows */
-    uint32_t *words;            /* [n][cols * bits / 32] */
-    uint16_t *scale, *bias;     /* [n][cols / GROUP] */
-    float *work;                /* [n][cols / GROUP], or [n][cols] for rows that are made as floats */
+    uint64_t first, n;      /* rows */
+    uint32_t *words;        /* [n][cols * bits / 32] */
+    uint16_t *scale, *bias; /* [n][cols / GROUP] */
+    float *work;            /* [n][cols / GROUP], or [n][cols] for rows that are made as floats */
 } rows;
 
-static uint64_t rows_words(const rows *b) { return (uint64_t)b->cols * b->bits / 32; }
-static uint64_t rows_groups(const rows *b) { return b->cols / GROUP; }
+static uint64_t rows_words(const rows *b)
+{
+    return (uint64_t)b->cols * b->bits / 32;
+}
+static uint64_t rows_groups(const rows *b)
+{
+    return b->cols / GROUP;
+}
 
 static int rows_open(rows *b, const entry *t, uint64_t room, size_t work, lily_err *e)
 {
@@ -166,8 +171,8 @@ static void add_embedding(const recipe *r, float *out, uint32_t first, uint32_t 
 static void head_rows(const recipe *r, float *w, uint32_t first, uint32_t n)
 {
     uint32_t h = r->preset->hidden, end = first + n;
-    /* Noise gives logits of deviation 2.2 or so; the signal adds its multiple, given that about three quarters
-     * of the final hidden state is the embedding. */
+    /* Noise gives logits of deviation 2.2 or so; the signal adds its multiple, given that about three
+     * quarters of the final hidden state is the embedding. */
     const float sigma = (float)(2.2 / sqrt(h)), gain = (float)(r->signal * 2.2 / (0.75 * h));
     np_random g;
     numbered_stream(&g, r, "head", first);
@@ -178,7 +183,8 @@ static void head_rows(const recipe *r, float *w, uint32_t first, uint32_t n)
         if (run > r->text - from) run = r->text - from;
         add_embedding(r, w + (uint64_t)(j - first) * h, from, run, gain);
     }
-    for (uint32_t j = first > r->text ? first : r->text; j < end; j++) {    /* special and unused rows stay quiet */
+    for (uint32_t j = first > r->text ? first : r->text; j < end;
+         j++) { /* special and unused rows stay quiet */
         float *row = w + (uint64_t)(j - first) * h;
         for (uint32_t i = 0; i < h; i++) row[i] *= 0.05f;
         if (j != r->end_of_turn) continue;
@@ -216,10 +222,13 @@ static int make_rows(const recipe *r, const entry *t, uint64_t block, const sink
     if (rc == LILY_OK) {
         b.first = first;
         b.n = n;
-        if (t->kind == ENTRY_EMBED) add_embedding(r, b.work, (uint32_t)first, (uint32_t)n, 1);
-        else head_rows(r, b.work, (uint32_t)first, (uint32_t)n);
+        if (t->kind == ENTRY_EMBED)
+            add_embedding(r, b.work, (uint32_t)first, (uint32_t)n, 1);
+        else
+            head_rows(r, b.work, (uint32_t)first, (uint32_t)n);
         for (uint64_t i = 0; i < n * rows_groups(&b); i++)
-            quantise_group(b.work + i * GROUP, b.bits, b.words + i * (GROUP * b.bits / 32), &b.scale[i], &b.bias[i]);
+            quantise_group(b.work + i * GROUP, b.bits, b.words + i * (GROUP * b.bits / 32), &b.scale[i],
+                           &b.bias[i]);
         rc = rows_put(&b, s, e);
     }
     rows_close(&b);
@@ -236,10 +245,13 @@ int entry_make(const recipe *r, const entry *t, uint64_t block, const sink *s, l
 {
     switch (t->kind) {
     case ENTRY_PLAIN:
-    case ENTRY_A_LOG: return make_plain(r, t, s, e);
-    case ENTRY_CODES: return make_codes(r, t, s, e);
+    case ENTRY_A_LOG:
+        return make_plain(r, t, s, e);
+    case ENTRY_CODES:
+        return make_codes(r, t, s, e);
     case ENTRY_EMBED:
-    case ENTRY_HEAD: break;
+    case ENTRY_HEAD:
+        break;
     }
     return make_rows(r, t, block, s, e);
 }

@@ -8,22 +8,48 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-const char split_regex[] =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
-    "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+const char split_regex[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
+                           "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
 const char *const specials[N_SPECIALS] = {
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
-    "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",
-    "<|image_pad|>", "<|video_pad|>", "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>",
-    "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>",
-    "</think>", "<|audio_start|>", "<|audio_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>",
-    "<tts_text_bos_single>", "<|audio_pad|>",
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|object_ref_start|>",
+    "<|object_ref_end|>",
+    "<|box_start|>",
+    "<|box_end|>",
+    "<|quad_start|>",
+    "<|quad_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+    "<tool_call>",
+    "</tool_call>",
+    "<|fim_prefix|>",
+    "<|fim_middle|>",
+    "<|fim_suffix|>",
+    "<|fim_pad|>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+    "<tool_response>",
+    "</tool_response>",
+    "<think>",
+    "</think>",
+    "<|audio_start|>",
+    "<|audio_end|>",
+    "<tts_pad>",
+    "<tts_text_bos>",
+    "<tts_text_eod>",
+    "<tts_text_bos_single>",
+    "<|audio_pad|>",
 };
 
 bool special_is_control(size_t i)
 {
-    return i < 14 || i >= 26;   /* <tool_call> … </think> stay visible */
+    return i < 14 || i >= 26; /* <tool_call> … </think> stay visible */
 }
 
 /* ---- the table --------------------------------------------------------------------- */
@@ -41,13 +67,14 @@ static uint32_t *find_slot(const vocabulary *v, const char *s, size_t n)
     uint32_t at = hash(s, n) & (v->n_slots - 1);
     for (;; at = (at + 1) & (v->n_slots - 1)) {
         uint32_t id = v->slot[at];
-        if (id == 0 || (strncmp(v->token[id - 1], s, n) == 0 && v->token[id - 1][n] == 0)) return &v->slot[at];
+        if (id == 0 || (strncmp(v->token[id - 1], s, n) == 0 && v->token[id - 1][n] == 0))
+            return &v->slot[at];
     }
 }
 
 uint32_t vocabulary_id(const vocabulary *v, const char *s)
 {
-    return *find_slot(v, s, strlen(s)) - 1;     /* 0 - 1 is UINT32_MAX */
+    return *find_slot(v, s, strlen(s)) - 1; /* 0 - 1 is UINT32_MAX */
 }
 
 uint32_t vocabulary_special(const vocabulary *v, const char *s)
@@ -111,7 +138,8 @@ static int add_alphabet(vocabulary *v, uint32_t id_of_byte[256], lily_err *e)
     for (int i = 0; i < 256; i++)
         if (intern(v, (char *)utf8, lily_utf8_encode(sorted[i], utf8)) == UINT32_MAX)
             return lily_no_memory(e, 4, "the byte alphabet");
-    for (int b = 0; b < 256; b++) id_of_byte[b] = *find_slot(v, (char *)utf8, lily_utf8_encode(letter[b], utf8)) - 1;
+    for (int b = 0; b < 256; b++)
+        id_of_byte[b] = *find_slot(v, (char *)utf8, lily_utf8_encode(letter[b], utf8)) - 1;
     return LILY_OK;
 }
 
@@ -121,18 +149,20 @@ static int add_alphabet(vocabulary *v, uint32_t id_of_byte[256], lily_err *e)
  * is small. */
 enum { END = UINT32_MAX };
 
-static int cut_pieces(uint32_t *ids, size_t *n, const char *text, size_t len, const uint32_t id_of_byte[256], lily_err *e)
+static int cut_pieces(uint32_t *ids, size_t *n, const char *text, size_t len, const uint32_t id_of_byte[256],
+                      lily_err *e)
 {
     int code;
     PCRE2_SIZE where;
-    pcre2_code *re = pcre2_compile((PCRE2_SPTR)split_regex, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &where,
-                                   NULL);
+    pcre2_code *re = pcre2_compile((PCRE2_SPTR)split_regex, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
+                                   &code, &where, NULL);
     pcre2_match_data *match = re ? pcre2_match_data_create_from_pattern(re, NULL) : NULL;
     int rc = match ? LILY_OK : lily_no_memory(e, 0, "the splitting pattern");
     *n = 0;
     for (size_t at = 0; rc == LILY_OK && at < len;) {
         if (pcre2_match(re, (PCRE2_SPTR)text, len, at, PCRE2_ANCHORED, match, NULL) <= 0) {
-            rc = lily_fail(e, LILY_INTERNAL, "the splitting pattern does not match at byte %zu of the corpus", at);
+            rc = lily_fail(e, LILY_INTERNAL, "the splitting pattern does not match at byte %zu of the corpus",
+                           at);
             break;
         }
         size_t end = pcre2_get_ovector_pointer(match)[1];
@@ -190,19 +220,22 @@ static size_t replace_pair(uint32_t *ids, size_t n, pair_count p, uint32_t by)
 }
 
 /* Plain BPE training. */
-static int train(vocabulary *v, uint32_t count, const char *corpus, size_t len, const uint32_t id_of_byte[256],
-                 lily_err *e)
+static int train(vocabulary *v, uint32_t count, const char *corpus, size_t len,
+                 const uint32_t id_of_byte[256], lily_err *e)
 {
     uint32_t *ids = lily_calloc(2 * len, sizeof *ids);
     pair_count *pairs = lily_calloc(2 * len, sizeof *pairs);
     size_t n = 0;
-    int rc = ids && pairs ? cut_pieces(ids, &n, corpus, len, id_of_byte, e) : lily_no_memory(e, len, "the corpus");
+    int rc =
+        ids && pairs ? cut_pieces(ids, &n, corpus, len, id_of_byte, e) : lily_no_memory(e, len, "the corpus");
     while (rc == LILY_OK && v->n_merges < count) {
         pair_count p = best_pair(v, ids, n, pairs);
         if (p.count == 0) break;
         uint32_t id = add_merge(v, p.a, p.b);
-        if (id == UINT32_MAX) rc = lily_no_memory(e, 0, "a merge");
-        else n = replace_pair(ids, n, p, id);
+        if (id == UINT32_MAX)
+            rc = lily_no_memory(e, 0, "a merge");
+        else
+            n = replace_pair(ids, n, p, id);
     }
     lily_free(ids);
     lily_free(pairs);
@@ -212,7 +245,7 @@ static int train(vocabulary *v, uint32_t count, const char *corpus, size_t len, 
 /* ---- made-up words ------------------------------------------------------------------ */
 
 enum { N_SYLLABLES = 100 };
-#define SPACE "\u0120"          /* stands for the space */
+#define SPACE "\u0120" /* stands for the space */
 
 /* Merges two tokens into a new one while the vocabulary is smaller than `limit`. A half that is itself
  * not yet a token cannot occur: shorter ones are added first. */
@@ -222,7 +255,8 @@ static void fill(vocabulary *v, uint32_t limit, const char *a, const char *b)
     size_t n = strlen(a), m = strlen(b);
     memcpy(text, a, n);
     memcpy(text + n, b, m + 1);
-    if (v->n < limit && vocabulary_id(v, text) == UINT32_MAX) add_merge(v, vocabulary_id(v, a), vocabulary_id(v, b));
+    if (v->n < limit && vocabulary_id(v, text) == UINT32_MAX)
+        add_merge(v, vocabulary_id(v, a), vocabulary_id(v, b));
 }
 
 /* Words of up to three syllables, with and without a space before, until there are `limit` tokens. */
@@ -263,7 +297,8 @@ int vocabulary_build(vocabulary *v, const preset *p, const char *corpus, size_t 
     v->token = lily_arena_calloc(&v->arena, v->room, sizeof *v->token);
     v->merge = lily_arena_calloc(&v->arena, v->merge_room, sizeof *v->merge);
     v->slot = lily_arena_calloc(&v->arena, v->n_slots, sizeof *v->slot);
-    if (!v->token || !v->merge || !v->slot) return lily_no_memory(e, v->room * sizeof *v->token, "the vocabulary");
+    if (!v->token || !v->merge || !v->slot)
+        return lily_no_memory(e, v->room * sizeof *v->token, "the vocabulary");
     TRY(add_alphabet(v, id_of_byte, e));
     TRY(train(v, p->merges, corpus, len, id_of_byte, e));
     return p->text_ids ? fill_words(v, p->text_ids, e) : LILY_OK;
