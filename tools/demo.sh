@@ -15,7 +15,7 @@ trap finish EXIT INT TERM
 pid=$!
 url=""
 for _ in $(seq 300); do
-    url=$(sed -n 's/.*listening on \(http:[^ ]*\).*/\1/p' "$log")
+    url=$(sed -n 's/.* on \(http:[^ ]*\).*/\1/p' "$log")
     if [ -n "$url" ] && curl -fsS "$url/health" >/dev/null 2>&1; then break; fi
     kill -0 "$pid" 2>/dev/null || { cat "$log" >&2; exit 1; }
     sleep 0.1
