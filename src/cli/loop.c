@@ -179,25 +179,25 @@ int lily_talk_loop(lily_talk *t, lily_err *e)
     lily_buf input = {0};
     HistEvent event;
     EditLine *el = el_init("lily", stdin, stdout, stderr);
-    History *history = history_init();
-    if (!el || !history) {
+    History *lines = history_init();
+    if (!el || !lines) {
         if (el) el_end(el);
-        if (history) history_end(history);
+        if (lines) history_end(lines);
         return lily_fail(e, LILY_IO, "the line editor does not start on this terminal");
     }
-    history(history, &event, H_SETSIZE, REMEMBERED_LINES);
-    history(history, &event, H_SETUNIQUE, 1);
-    el_set(el, EL_HIST, history, history);
+    history(lines, &event, H_SETSIZE, REMEMBERED_LINES);
+    history(lines, &event, H_SETUNIQUE, 1);
+    el_set(el, EL_HIST, history, lines);
     el_set(el, EL_EDITOR, "emacs");
     puts("/help lists the commands, Ctrl-D leaves");
     while (!l.done && read_input(el, &input)) {
         if (input.failed) break;
-        if (input.len) history(history, &event, H_ENTER, input.data);
+        if (input.len) history(lines, &event, H_ENTER, input.data);
         one_input(&l, lily_buf_str(&input));
     }
     int rc = lily_buf_ok(&input, "a line", e);
     lily_buf_free(&input);
-    history_end(history);
+    history_end(lines);
     el_end(el);
     return rc;
 }
