@@ -25,6 +25,7 @@ static const uint32_t inert[][2] = {
     {0x05d0, 0x05ea},                     /* Hebrew letters */
     {0x0620, 0x064a}, {0x0660, 0x066f},   /* Arabic letters, digits */
     {0x0e01, 0x0e37},                     /* Thai letters */
+    {0x11a7, 0x11a7},                     /* joins with nothing, but utf8proc (2.8) lets it vanish after a syllable */
     {0x1e00, 0x1e99},                     /* Latin additional */
     {0x2010, 0x2027}, {0x2030, 0x205e},   /* punctuation */
     {0x2190, 0x219a}, {0x2500, 0x27ff},   /* arrows, boxes, symbols */

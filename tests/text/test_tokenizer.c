@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "fixture.h"
 #include "text/decode.h"
+#include "text/nfc.h"
 #include "text/tokenizer.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -224,6 +225,37 @@ static void test_nul_is_a_character(void **state)
     lily_ids_free(&ids);
 }
 
+/* ---- normalisation */
+
+static void test_normal_form(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *normal;
+    } cases[] = {
+        {"cafe\xcc\x81", "caf\xc3\xa9"},
+        {"e\xcc\x81\xcc\xa3", "\xe1\xba\xb9\xcc\x81"},                                  /* marks change places */
+        {"\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab", "\xed\x95\x9c"},                       /* three letters, one syllable */
+        {"\xea\xb0\x80\xe1\x86\xa7", "\xea\xb0\x80\xe1\x86\xa7"},                       /* U+11A7 is no final letter */
+        {"\xe2\x84\xab\xe2\x84\xa6", "\xc3\x85\xce\xa9"},                               /* singletons */
+        {"\xe0\xa5\x98", "\xe0\xa4\x95\xe0\xa4\xbc"},                                   /* excluded from composition */
+        {"a\xcc\xa1\xcc\xa2\xcc\xa7\xcc\xa8\xcc\xb4\xcc\x81\xcc\x80\xcc\x82\xcc\x83\xcc\x84\xcc\x85\xcc\x86\xcc\x87"
+         "\xcc\x88\xcc\x89\xcc\x8a\xcc\x8b\xcc\xa3",                                     /* a long run of marks */
+         "\xe1\xba\xa1\xcc\xb4\xcc\xa1\xcc\xa2\xcc\xa7\xcc\xa8\xcc\x81\xcc\x80\xcc\x82\xcc\x83\xcc\x84\xcc\x85"
+         "\xcc\x86\xcc\x87\xcc\x88\xcc\x89\xcc\x8a\xcc\x8b"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lily_nfc_work w = {0};
+        const char *out;
+        size_t n;
+        lily_err e;
+        check_ok(lily_nfc(&w, cases[i].text, strlen(cases[i].text), &out, &n, &e), &e);
+        assert_int_equal(n, strlen(cases[i].normal));
+        assert_memory_equal(out, cases[i].normal, n);
+        lily_nfc_work_free(&w);
+    }
+}
+
 /* ---- time, in seconds of this thread's processor */
 
 static double cpu_seconds(void)
@@ -338,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_no_spans),
         cmocka_unit_test(test_ill_formed_text_is_replaced),
         cmocka_unit_test(test_nul_is_a_character),
+        cmocka_unit_test(test_normal_form),
         cmocka_unit_test(test_long_runs),
         cmocka_unit_test(test_disordered_marks),
         cmocka_unit_test(test_speed),
