@@ -156,7 +156,7 @@ static int read_byte_ids(lily_tokenizer *t, lily_err *e)
 
 typedef struct merge_text {
     const char *side[2];
-    size_t len[2];
+    size_t len[2] = {0};
 } merge_text;
 
 static bool split_merge(const json_t *merge, merge_text *m)
@@ -179,7 +179,7 @@ static bool split_merge(const json_t *merge, merge_text *m)
 static int read_merge(lily_tokenizer *t, const alphabet *a, const json_t *merge, size_t i, char *scratch, lily_err *e)
 {
     merge_text m;
-    size_t len[2];
+    size_t len[2] = {0};
     if (!split_merge(merge, &m))
         return lily_fail(e, LILY_FORMAT, "merge %zu is not a pair of strings", i);
     for (int k = 0; k < 2; k++) {
