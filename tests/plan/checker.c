@@ -111,6 +111,8 @@ static void find_sources(checker *k)
     for (uint32_t i = 0; i < k->n_nodes; i++) {
         const lily_node *n = &k->nodes[i];
         for (unsigned s = 0; s < N_SLOTS; s++) {
+            k->source[i][s] = NONE;
+            if (!has(n->reads | n->writes, s)) continue;
             uint32_t *where = is_state(s) ? &last_state[s][n->layer] : &last[s];
             k->source[i][s] = has(n->reads, s) ? *where : NONE;
             if (has(n->writes, s)) *where = i;
