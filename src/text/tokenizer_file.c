@@ -156,7 +156,7 @@ static int read_byte_ids(lily_tokenizer *t, lily_err *e)
 
 typedef struct merge_text {
     const char *side[2];
-    size_t len[2] = {0};
+    size_t len[2];
 } merge_text;
 
 static bool split_merge(const json_t *merge, merge_text *m)
