@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/arena.h"
 #include "base/file.h"
@@ -246,12 +247,24 @@ uint64_t lily_ckpt_bytes(const lily_ckpt *c)
     return c->bytes;
 }
 
+/* The fingerprint touches one page a tensor: reading ahead, which may be megabytes a touch, would make it
+ * take seconds on a cold file.  Loading wants it again. */
+static void read_ahead(const lily_ckpt *c, bool on)
+{
+    for (size_t i = 0; i < c->n_shards; i++) {
+        const lily_map *m = &c->shards[i].map;
+        posix_madvise((void *)m->data, (size_t)m->size, on ? POSIX_MADV_NORMAL : POSIX_MADV_RANDOM);
+    }
+}
+
 const char *lily_ckpt_fingerprint(lily_ckpt *c)
 {
     if (c->fingerprint[0]) return c->fingerprint;
     lily_fnv h = lily_fnv_start();
+    read_ahead(c, false);
     for (size_t i = 0; i < c->n_shards; i++) h = lily_fnv_u64(h, c->shards[i].map.size);
     for (size_t i = 0; i < c->n_tensors; i++) h = lily_fnv_tensor(h, &c->tensors[i]);
+    read_ahead(c, true);
     h = lily_fnv_file(h, c->dir, "config.json");
     lily_fnv_hex(h, c->fingerprint);
     return c->fingerprint;

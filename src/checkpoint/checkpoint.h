@@ -5,7 +5,7 @@
  * Format: https://huggingface.co/docs/safetensors (8-byte little-endian header length, JSON header, data).
  * MLX does not pad its headers, so tensor data may start at any byte: read it through base/bytes.h.
  *
- * Limits: 1,024 shards, 16 MiB of JSON in one header or index, 5 dimensions.  The files are mapped: one that
+ * Limits: 1,024 shards, 4 MiB of JSON in one header or index, 5 dimensions.  The files are mapped: one that
  * another program shortens while it is open kills the process (SIGBUS), as with any mapped file. */
 #ifndef LILY_CHECKPOINT_CHECKPOINT_H
 #define LILY_CHECKPOINT_CHECKPOINT_H

@@ -6,9 +6,9 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 
-/* Longest header that is parsed: room for 100,000 tensors, the full model has 260 KB.  It bounds what the
- * JSON parser may allocate, since no number in the file does. */
-enum { LILY_ST_MAX_HEADER = 16 << 20 };
+/* Longest header that is parsed: room for 25,000 tensors, the full model has 260 KB.  It bounds what the JSON
+ * parser may allocate (up to 50 times as much), since no number in the file does. */
+enum { LILY_ST_MAX_HEADER = 4 << 20 };
 
 /* Reads the header of `map`, whose file is called `file`.  Every tensor of *list (allocated from the arena,
  * in the order of the header) lies inside the map, has the bytes that its shape and type ask for, and

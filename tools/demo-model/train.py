@@ -85,7 +85,7 @@ def val_rows(tok_dir, S, n_docs):
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--tok", default="../../models/demo")
-    ap.add_argument("--out", default=os.environ.get("OUT", "out"))
+    ap.add_argument("--out", default="out")
     ap.add_argument("--ckpt", default="ckpt")
     ap.add_argument("--init", default="", help="folder with w_*.safetensors to start from")
     ap.add_argument("--resume", action="store_true", help="continue from --ckpt when it is there")
