@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "shards.h"
 #include "text_files.h"
@@ -150,9 +151,6 @@ static int write_text_files(const preset *p, const vocabulary *v, const char *di
     jw tokenizer = {.indent = p->text_ids ? JW_ONE_LINE : 1};
     tokenizer_json(&tokenizer, v);
     TRY(finish_json(&tokenizer, dir, "tokenizer.json", e));
-    jw config = {.indent = 2};
-    config_json(&config, p, v);
-    TRY(finish_json(&config, dir, "config.json", e));
     jw tokenizer_config = {.indent = 2};
     tokenizer_config_json(&tokenizer_config, p, v);
     TRY(finish_json(&tokenizer_config, dir, "tokenizer_config.json", e));
@@ -180,14 +178,34 @@ static int write_tensors(const preset *p, const vocabulary *v, uint32_t seed, co
     return rc != LILY_OK ? rc : closed;
 }
 
+/* Written last and removed first, so that a run that was cut short leaves nothing that loads. */
+static int write_config(const preset *p, const vocabulary *v, const char *dir, lily_err *e)
+{
+    jw config = {.indent = 2};
+    config_json(&config, p, v);
+    return finish_json(&config, dir, "config.json", e);
+}
+
+static int remove_config(const char *dir, lily_err *e)
+{
+    char *path = lily_path_join(dir, "config.json");
+    if (!path) return lily_no_memory(e, strlen(dir), "a path");
+    int rc = unlink(path) == 0 || errno == ENOENT ? LILY_OK
+                                                  : lily_fail(e, LILY_IO, "%s: %s", path, strerror(errno));
+    lily_free(path);
+    return rc;
+}
+
 static int make(const preset *p, uint32_t seed, bool tensors, const char *dir, lily_err *e)
 {
     vocabulary v;
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return lily_fail(e, LILY_IO, "%s: %s", dir, strerror(errno));
+    TRY(remove_config(dir, e));
     int rc = vocabulary_build(&v, p, (const char *)corpus_txt, corpus_txt_len, e);
     if (rc == LILY_OK) rc = write_text_files(p, &v, dir, e);
     if (rc == LILY_OK && tensors) rc = write_tensors(p, &v, seed, dir, e);
+    if (rc == LILY_OK) rc = write_config(p, &v, dir, e);
     vocabulary_free(&v);
     return rc;
 }
