@@ -26,14 +26,15 @@ typedef struct lily_engine_options {
     uint32_t context;               /* tokens in all; 0: the model's, at most LILY_DEFAULT_CONTEXT */
     uint32_t chunk;                 /* prompt tokens a run; 0: LILY_DEFAULT_CHUNK */
     uint64_t ablated;               /* lily_ablation bits */
-    uint64_t memory_limit;          /* bytes; the plan must fit or opening is refused; 0: what the system has */
+    uint64_t memory_limit;          /* bytes; the plan must fit or opening is refused; 0: what the system has (memory.h) */
+    uint32_t queue;                 /* requests that may wait; 0: LILY_DEFAULT_QUEUE */
     const char *script;             /* scripted replies (docs/scripted-replies.md), or NULL */
     /* Long steps tell how far they are: what, from 0 to 1. May be NULL. Called on the opening thread. */
     void (*progress)(void *user, const char *what, double fraction);
     void *user;
 } lily_engine_options;
 
-enum { LILY_DEFAULT_CONTEXT = 32768, LILY_DEFAULT_CHUNK = 512 };
+enum { LILY_DEFAULT_CONTEXT = 32768, LILY_DEFAULT_CHUNK = 512, LILY_DEFAULT_QUEUE = 64 };
 
 /* Memory as planned from the headers, before weights are read; bytes. */
 typedef struct lily_memory {
@@ -81,6 +82,8 @@ typedef struct lily_sampling {
     uint32_t n_bias;
 } lily_sampling;
 
+/* With a seed a request gives the same tokens again on the same device and chunks.  Penalties count the tokens of the
+ * reply, not those of the prompt. */
 typedef struct lily_ask {
     const int32_t *tokens;          /* the prompt, not empty; copied */
     uint32_t n_tokens;
@@ -95,8 +98,10 @@ typedef struct lily_ask {
     size_t n_prompt_text;
     const char *endpoint;
     int32_t script_reply;
-    /* Called by the engine's thread whenever there is a new event for an empty list, and once at the end. Must be
-     * quick and must not call the engine. May be NULL: then use lily_request_wait. */
+    /* Called whenever there is a new event for an empty list, and once at the end: by the engine's thread, or inside
+     * the cancel of a request that still waits. Must be quick and must not call the engine or take a lock that is held
+     * around such calls. Never called again once lily_request_free has returned. May be NULL: then use
+     * lily_request_wait. */
     void (*wake)(void *user);
     void *user;
 } lily_ask;
@@ -114,7 +119,7 @@ typedef struct lily_event {
     enum lily_event_kind kind;
     uint32_t n_prompt, n_reused, n_done;
     /* TOKEN */
-    int32_t id;                     /* -1: a scripted token without id */
+    int32_t id;                     /* -1: a scripted token without id (its one alternative, itself, is -1 too) */
     const char *bytes;              /* what it stands for; owned by the event; may cut a character */
     size_t n_bytes;
     bool added;                     /* an added token (<think>, <tool_call> …), not letters that look like it */
@@ -129,8 +134,9 @@ typedef struct lily_event {
     double prompt_seconds, reply_seconds;   /* reading what was not reused; first to last token */
 } lily_event;
 
-/* Puts a request into the queue.  LILY_CONTEXT with both counts before any work when prompt and reply cannot fit;
- * LILY_BUSY when the queue is full.  The caller owns the request until lily_request_free. */
+/* Puts a request into the queue.  LILY_CONTEXT with both counts before any work when the context has no room for
+ * the prompt and one token of a reply (a longer max_tokens is cut to the room); LILY_ARGUMENT for ids that the model
+ * does not have; LILY_BUSY when the queue is full.  The caller owns the request until lily_request_free. */
 int lily_engine_submit(lily_engine *g, const lily_ask *ask, lily_request **out, lily_err *e);
 /* The next event, or NULL when there is none now; freed by lily_event_free. Any one thread. */
 lily_event *lily_request_next(lily_request *r);
@@ -139,6 +145,8 @@ lily_event *lily_request_wait(lily_request *r);
 void lily_event_free(lily_event *ev);
 /* Any thread, any time: the request ends soon with LILY_END_CANCELLED, between two stages at the latest. */
 void lily_request_cancel(lily_request *r);
+/* The same, because the requester found a stop string in the text: it ends with LILY_END_STOP. */
+void lily_request_stop(lily_request *r);
 /* Cancels if it still runs, and frees once the engine has let go. */
 void lily_request_free(lily_request *r);
 

@@ -1,0 +1,147 @@
+/* load.c - from a folder to something that runs, and what it will need. */
+#include "run/load.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "run/memory.h"
+#include "run/session.h"
+
+static void tell(const lily_engine_options *o, const char *what, double fraction)
+{
+    if (o->progress) o->progress(o->user, what, fraction);
+}
+
+/* The last component of the folder's real path, so that "." has a name too. */
+static int folder_name(lily_loaded *m, const char *dir, lily_err *e)
+{
+    char *real = realpath(dir, NULL);
+    m->name = lily_strdup(lily_path_base(real ? real : dir));
+    free(real);     /* the system's memory, not ours */
+    return m->name ? LILY_OK : lily_no_memory(e, strlen(dir), "the model's name");
+}
+
+static int read_folder(lily_loaded *m, const lily_engine_options *o, lily_err *e)
+{
+    TRY(folder_name(m, o->model_dir, e));
+    TRY(lily_config_open(&m->settings, o->model_dir, e));
+    m->config = lily_config_numbers(m->settings);
+    TRY(lily_ckpt_open(&m->ckpt, o->model_dir, e));
+    TRY(lily_model_open(&m->model, m->ckpt, m->settings, e));
+    tell(o, "reading the tokenizer", 0.2);
+    TRY(lily_tokenizer_open(&m->tokenizer, o->model_dir, e));
+    TRY(lily_template_load(&m->chat, o->model_dir, e));
+    return LILY_OK;
+}
+
+uint32_t lily_context_of(uint32_t asked, const lily_config *c)
+{
+    if (asked) return asked;
+    return c->max_positions < LILY_DEFAULT_CONTEXT ? c->max_positions : LILY_DEFAULT_CONTEXT;
+}
+
+static int choose_sizes(lily_loaded *m, const lily_engine_options *o, lily_err *e)
+{
+    m->context = lily_context_of(o->context, m->config);
+    if (m->context > m->config->max_positions)
+        return lily_fail(e, LILY_ARGUMENT, "a context of %u tokens is more than the %u that the model knows", m->context,
+                         m->config->max_positions);
+    m->ablated = o->ablated;
+    m->chunk = o->chunk ? o->chunk : LILY_DEFAULT_CHUNK;
+    if (m->chunk > m->context || (m->ablated & lily_bit(ABLATE_PROMPT_CHUNKS))) m->chunk = m->context;
+    return LILY_OK;
+}
+
+static int plan_runs(lily_loaded *m, lily_err *e)
+{
+    lily_plan_device d = lily_device_for_plan(m->ops, m->dev);
+    lily_plan_ask ask = {.mode = LILY_DECODE, .max_tokens = 1, .max_context = m->context, .ablated = m->ablated};
+    TRY(lily_plan_make(&m->decode, &d, m->config, &ask, e));
+    ask.mode = LILY_PREFILL;
+    ask.max_tokens = m->chunk;
+    return lily_plan_make(&m->prefill, &d, m->config, &ask, e);
+}
+
+static void estimate(lily_loaded *m)
+{
+    uint64_t fixed, snapshot, per_token;
+    m->ops->state_cost(m->config, &fixed, &snapshot, &per_token);
+    lily_memory *y = &m->memory;
+    y->weights = m->model->weight_bytes;
+    y->device = m->ops->load_bytes ? m->ops->load_bytes(m->config) : 0;
+    y->kv = per_token * m->context;
+    y->state = fixed + snapshot * LILY_SNAPSHOTS;
+    y->scratch = m->decode->scratch_bytes + m->prefill->scratch_bytes;
+    y->planned = y->weights + y->device + y->kv + y->state + y->scratch;
+}
+
+/* A script computes nothing: it takes the figures of the device that was asked for, or else those of ref. */
+static int open_device(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth depth, lily_err *e)
+{
+    const char *name = o->device ? o->device : "auto";
+    int rc = lily_device_open(&m->ops, &m->dev, name, o->threads, e);
+    if (rc == LILY_UNSUPPORTED && depth == LILY_LOAD_SCRIPT)
+        rc = lily_device_open(&m->ops, &m->dev, "ref", o->threads, e);
+    TRY(rc);
+    uint64_t total, free_bytes;
+    m->ops->describe(m->dev, m->device_text, sizeof m->device_text, &total, &free_bytes);
+    return LILY_OK;
+}
+
+static int make_ready(lily_loaded *m, const lily_engine_options *o, lily_err *e)
+{
+    TRY(lily_memory_fits(&m->memory, o->memory_limit, m->context, e));
+    tell(o, "loading weights", 0.4);
+    TRY(m->ops->load(m->dev, m->model, &m->weights, e));
+    tell(o, "preparing the device", 0.9);
+    TRY(m->ops->prepare(m->dev, m->weights, m->decode, &m->run_decode, e));
+    return m->ops->prepare(m->dev, m->weights, m->prefill, &m->run_prefill, e);
+}
+
+int lily_load(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth depth, lily_err *e)
+{
+    int rc;
+    *m = (lily_loaded){0};
+    tell(o, "reading the checkpoint", 0);
+    TRY_TO(failed, read_folder(m, o, e));
+    TRY_TO(failed, choose_sizes(m, o, e));
+    TRY_TO(failed, open_device(m, o, depth, e));
+    TRY_TO(failed, plan_runs(m, e));
+    estimate(m);
+    if (depth == LILY_LOAD_FULL) TRY_TO(failed, make_ready(m, o, e));
+    if (depth == LILY_LOAD_CHECK) TRY_TO(failed, lily_memory_fits(&m->memory, o->memory_limit, m->context, e));
+    tell(o, "ready", 1);
+    return LILY_OK;
+failed:
+    lily_unload(m);
+    return rc;
+}
+
+void lily_unload(lily_loaded *m)
+{
+    if (m->run_prefill) m->ops->release(m->dev, m->run_prefill);
+    if (m->run_decode) m->ops->release(m->dev, m->run_decode);
+    if (m->weights) m->ops->unload(m->dev, m->weights);
+    lily_plan_free(m->prefill);
+    lily_plan_free(m->decode);
+    if (m->dev) m->ops->close(m->dev);
+    lily_template_free(m->chat);
+    lily_tokenizer_free(m->tokenizer);
+    lily_model_close(m->model);
+    lily_ckpt_close(m->ckpt);
+    lily_config_close(m->settings);
+    lily_free(m->name);
+    *m = (lily_loaded){0};
+}
+
+int lily_engine_check(const lily_engine_options *o, lily_memory *memory, uint32_t *context, lily_err *e)
+{
+    lily_loaded m;
+    TRY(lily_load(&m, o, o->script ? LILY_LOAD_SCRIPT : LILY_LOAD_CHECK, e));
+    *memory = m.memory;
+    *context = m.context;
+    lily_unload(&m);
+    return LILY_OK;
+}

@@ -1,0 +1,39 @@
+/* load.h - a checkpoint folder opened on a device: everything that a run needs and that no run changes. */
+#ifndef LILY_RUN_LOAD_H
+#define LILY_RUN_LOAD_H
+
+#include "checkpoint/checkpoint.h"
+#include "device/dev.h"
+#include "run/engine.h"
+
+/* How far to go: CHECK reads headers, configuration, tokenizer and template and plans on the device; SCRIPT is
+ * the same on whatever device opens, for a server that computes nothing; FULL also makes the device's
+ * weights and its plans ready to run, after the plan was found to fit into memory. */
+enum lily_load_depth { LILY_LOAD_CHECK, LILY_LOAD_SCRIPT, LILY_LOAD_FULL };
+
+typedef struct lily_loaded {
+    char *name;                     /* of the folder */
+    lily_model_config *settings;
+    const lily_config *config;      /* its numbers */
+    lily_ckpt *ckpt;
+    lily_model *model;
+    lily_tokenizer *tokenizer;
+    lily_template *chat;
+    uint32_t context, chunk;        /* tokens in all; prompt tokens a run at most */
+    uint64_t ablated;
+    lily_memory memory;
+    char device_text[128];
+
+    const lily_dev_ops *ops;
+    lily_dev *dev;
+    lily_plan *decode, *prefill;    /* of one token, of a chunk */
+    /* FULL only */
+    lily_weights *weights;
+    lily_exec *run_decode, *run_prefill;
+} lily_loaded;
+
+/* Opens; on failure everything is closed again. */
+int lily_load(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth depth, lily_err *e);
+void lily_unload(lily_loaded *m);
+
+#endif

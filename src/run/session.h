@@ -1,0 +1,67 @@
+/* session.h - one conversation's state on the device, and which tokens it stands for.
+ *
+ * Verbs: BEGIN takes a prompt and goes back to the longest prefix of it that the state still knows; READ brings in
+ * the rest, a chunk a call; STEP feeds one token and chooses the next.  The state of a recurrent model cannot be
+ * cut at any length: it can go back only to where a snapshot was taken.  Snapshots stand at the marks of prompts
+ * (ends of messages), before the last token of the last prompt, so that asking again costs one token, and at the
+ * end of the newest chunk, so that a prompt that was cancelled half way is not read twice.
+ *
+ * Invariant: tokens[0 … n) are exactly what the device's state has read, n its position; also after a run that
+ * failed or was cancelled, which sets the state back to a snapshot.
+ *
+ * The last token of a prompt is always a run of its own with the decode plan: its logits are needed, and a prompt
+ * that is read anew and one that is asked again then end with the same computation. */
+#ifndef LILY_RUN_SESSION_H
+#define LILY_RUN_SESSION_H
+
+#include "run/load.h"
+
+/* Most snapshots that a state holds at a time. */
+enum { LILY_SNAPSHOTS = 8 };
+
+typedef struct lily_session lily_session;
+
+/* `m` must outlive the session. */
+int lily_session_new(lily_session **out, const lily_loaded *m, lily_err *e);
+void lily_session_free(lily_session *s);
+
+/* The tokens that the state has read; *n of them. */
+const int32_t *lily_session_tokens(const lily_session *s, uint32_t *n);
+/* Positions that BEGIN could go back to, ascending, the present one last; returns how many (at most
+ * LILY_SNAPSHOTS + 1). */
+uint32_t lily_session_positions(const lily_session *s, uint32_t out[LILY_SNAPSHOTS + 1]);
+/* Forgets everything. */
+int lily_session_reset(lily_session *s, lily_err *e);
+
+typedef struct lily_reading {
+    const int32_t *tokens;          /* without the last one, which STEP is for; may be empty */
+    uint32_t n;
+    const uint32_t *marks;          /* ascending; those up to n count */
+    uint32_t n_marks;
+    bool fresh;                     /* read from the start, take no snapshots */
+    uint32_t n_read;                /* set by BEGIN and READ */
+    /* The marks after the starting point for which there is room, set by BEGIN. */
+    uint32_t wanted[LILY_SNAPSHOTS], n_wanted;
+} lily_reading;
+
+/* Goes to the longest prefix and sets n_read, the number of tokens reused. The prompt must stay until it is read. */
+int lily_session_begin(lily_session *s, lily_reading *p, lily_err *e);
+/* Reads the next chunk, if anything is left (n_read < n).  LILY_CANCELLED when *cancel was seen. */
+int lily_session_read(lily_session *s, lily_reading *p, const atomic_bool *cancel, lily_err *e);
+
+/* One run, which appends to the state; the other verbs are made of it. */
+typedef struct lily_feed {
+    const int32_t *tokens;
+    uint32_t n;                     /* 1: the decode plan; at most the chunk, or what `exec` was planned for */
+    lily_exec *exec;                /* NULL: the session's own */
+    const lily_pick *pick;          /* NULL: no token wanted */
+    bool count;                     /* for the penalties */
+    const int32_t *scored;          /* as in lily_lane */
+    const uint32_t *marks;          /* offsets, as in lily_lane */
+    uint32_t n_marks;
+    const atomic_bool *cancel;
+} lily_feed;
+
+int lily_session_feed(lily_session *s, const lily_feed *f, lily_done *done, lily_err *e);
+
+#endif
