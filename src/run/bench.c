@@ -1,0 +1,140 @@
+/* bench.c - the engine's own path with random tokens, timed. */
+#include "run/bench.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "run/engine_inside.h"
+
+typedef struct bencher {
+    lily_engine *g;
+    const lily_bench_options *o;
+    void (*result)(void *user, const lily_bench_result *r);
+    void *user;
+    int32_t *tokens;            /* [longest + decode_tokens] */
+    double *prefill, *decode;   /* [lengths][samples] tok/s */
+    int rc;
+    lily_err *e;
+} bencher;
+
+/* A prompt is read when the first token of the reply is there. */
+static int prefill(bencher *b, uint32_t n)
+{
+    lily_session *s = b->g->session;
+    lily_reading p = {.tokens = b->tokens, .n = n - 1, .fresh = true};
+    TRY(lily_session_begin(s, &p, b->e));
+    while (p.n_read < p.n) TRY(lily_session_read(s, &p, NULL, b->e));
+    return LILY_OK;
+}
+
+/* Tokens from `at` on, one by one, each with a choice after it as in a reply. */
+static int decode(bencher *b, uint32_t at, uint32_t n)
+{
+    const lily_pick greedy = {.top_p = 1, .repetition = 1, .n_vocab = (int32_t)b->g->m.config->vocab};
+    for (uint32_t i = at; i < at + n; i++) {
+        lily_done done;
+        lily_feed f = {.tokens = b->tokens + i, .n = 1, .pick = &greedy, .count = i > at};
+        TRY(lily_session_feed(b->g->session, &f, &done, b->e));
+    }
+    return LILY_OK;
+}
+
+static int sample(bencher *b, uint32_t length, double *read, double *reply)
+{
+    uint64_t start = lily_now_ns();
+    TRY(prefill(b, length));
+    TRY(decode(b, length - 1, 1));
+    *read = length / lily_seconds_since(start);
+    start = lily_now_ns();
+    TRY(decode(b, length, b->o->decode_tokens));
+    *reply = b->o->decode_tokens / lily_seconds_since(start);
+    return LILY_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int report(bencher *b, const char *phase, uint32_t length, const double *samples)
+{
+    uint32_t n = b->o->samples;
+    double *sorted = lily_calloc(n, sizeof *sorted);
+    if (!sorted) return lily_no_memory(b->e, n * sizeof *sorted, "samples");
+    for (uint32_t i = 0; i < n; i++) sorted[i] = samples[i];
+    qsort(sorted, n, sizeof *sorted, by_value);
+    lily_bench_result r = {.phase = phase,
+                           .context = length,
+                           .n_samples = n,
+                           .tok_s = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2,
+                           .samples = samples};
+    lily_free(sorted);
+    b->result(b->user, &r);
+    return LILY_OK;
+}
+
+/* One unmeasured sample brings weights into memory and clocks up to speed. */
+static int rounds(bencher *b)
+{
+    const lily_bench_options *o = b->o;
+    double unused_read, unused_reply;
+    TRY(sample(b, o->lengths[0], &unused_read, &unused_reply));
+    for (uint32_t i = 0; i < o->samples; i++) {
+        for (uint32_t l = 0; l < o->n_lengths; l++) {
+            size_t at = (size_t)l * o->samples + i;
+            TRY(sample(b, o->lengths[l], &b->prefill[at], &b->decode[at]));
+            if (i + 1 < o->samples) continue;
+            TRY(report(b, "prefill", o->lengths[l], b->prefill + (size_t)l * o->samples));
+            TRY(report(b, "decode", o->lengths[l], b->decode + (size_t)l * o->samples));
+        }
+    }
+    return lily_session_reset(b->g->session, b->e);
+}
+
+static void run(void *user)
+{
+    bencher *b = user;
+    b->rc = rounds(b);
+}
+
+/* *longest starts at 0. */
+static int check(const bencher *b, uint32_t *longest)
+{
+    const lily_bench_options *o = b->o;
+    if (b->g->script) return lily_fail(b->e, LILY_UNSUPPORTED, "a scripted engine has no speed");
+    if (o->n_lengths == 0 || o->samples == 0 || o->decode_tokens == 0)
+        return lily_fail(b->e, LILY_ARGUMENT, "a benchmark needs a length, a sample and a token at least");
+    for (uint32_t i = 0; i < o->n_lengths; i++) {
+        if (o->lengths[i] == 0) return lily_fail(b->e, LILY_ARGUMENT, "a context of 0 tokens cannot be measured");
+        if (o->lengths[i] > *longest) *longest = o->lengths[i];
+    }
+    if ((uint64_t)*longest + o->decode_tokens > b->g->m.context)
+        return lily_fail(b->e, LILY_CONTEXT, "%u tokens and %u more do not fit into a context of %u", *longest,
+                         o->decode_tokens, b->g->m.context);
+    return LILY_OK;
+}
+
+int lily_engine_bench(lily_engine *g, const lily_bench_options *o,
+                      void (*result)(void *user, const lily_bench_result *r), void *user, lily_err *e)
+{
+    bencher b = {.g = g, .o = o, .result = result, .user = user, .e = e};
+    uint32_t longest = 0, vocab = g->m.config->vocab;
+    TRY(check(&b, &longest));
+    size_t n = (size_t)longest + o->decode_tokens, n_samples = (size_t)o->n_lengths * o->samples;
+    b.tokens = lily_calloc(n, sizeof *b.tokens);
+    b.prefill = lily_calloc(n_samples, sizeof *b.prefill);
+    b.decode = lily_calloc(n_samples, sizeof *b.decode);
+    if (b.tokens && b.prefill && b.decode) {
+        for (size_t i = 0; i < n; i++) b.tokens[i] = (int32_t)(lily_uniform(0, i) * vocab);
+        lily_queue_call(g->queue, run, &b);
+    } else {
+        b.rc = lily_no_memory(e, n * sizeof *b.tokens, "a benchmark");
+    }
+    lily_free(b.decode);
+    lily_free(b.prefill);
+    lily_free(b.tokens);
+    return b.rc;
+}

@@ -1,0 +1,157 @@
+/* queue.c - the engine's work in order: requests, and jobs between them. */
+#include "base/mem.h"
+#include "run/request.h"
+
+typedef struct job {
+    lily_job *run;
+    void *user;
+    bool done;
+    struct job *next;
+} job;
+
+struct lily_queue {
+    atomic_int owners;
+    pthread_mutex_t lock;
+    pthread_cond_t work;            /* something came in */
+    pthread_cond_t job_done;
+    lily_request *first, *last;     /* waiting */
+    lily_request *current;          /* taken by the engine */
+    uint32_t n, room;
+    job *jobs;                      /* they live on their callers' stacks */
+    bool closed;
+};
+
+int lily_queue_new(lily_queue **out, uint32_t room, lily_err *e)
+{
+    lily_queue *q = lily_calloc(1, sizeof *q);
+    if (!q) return lily_no_memory(e, sizeof *q, "the queue");
+    atomic_init(&q->owners, 1);
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->work, NULL);
+    pthread_cond_init(&q->job_done, NULL);
+    q->room = room;
+    *out = q;
+    return LILY_OK;
+}
+
+void lily_queue_hold(lily_queue *q) { atomic_fetch_add(&q->owners, 1); }
+
+void lily_queue_let_go(lily_queue *q)
+{
+    if (!q || atomic_fetch_sub(&q->owners, 1) != 1) return;
+    pthread_cond_destroy(&q->job_done);
+    pthread_cond_destroy(&q->work);
+    pthread_mutex_destroy(&q->lock);
+    lily_free(q);
+}
+
+int lily_queue_push(lily_queue *q, lily_request *r, lily_err *e)
+{
+    int rc = LILY_OK;
+    pthread_mutex_lock(&q->lock);
+    if (q->closed) {
+        rc = lily_fail(e, LILY_BUSY, "the engine is shutting down");
+    } else if (q->n >= q->room) {
+        rc = lily_fail(e, LILY_BUSY, "%u requests are waiting already", q->n);
+    } else {
+        if (q->last)
+            q->last->next = r;
+        else
+            q->first = r;
+        q->last = r;
+        q->n++;
+        pthread_cond_signal(&q->work);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return rc;
+}
+
+static lily_request *pop(lily_queue *q)
+{
+    lily_request *r = q->first;
+    if (!r) return NULL;
+    q->first = r->next;
+    if (!q->first) q->last = NULL;
+    q->n--;
+    return r;
+}
+
+bool lily_queue_remove(lily_queue *q, lily_request *r)
+{
+    bool found = false;
+    pthread_mutex_lock(&q->lock);
+    for (lily_request *before = NULL, *i = q->first; i; before = i, i = i->next) {
+        if (i != r) continue;
+        if (before)
+            before->next = r->next;
+        else
+            q->first = r->next;
+        if (q->last == r) q->last = before;
+        q->n--;
+        found = true;
+        break;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return found;
+}
+
+void lily_queue_done(lily_queue *q, const lily_request *r)
+{
+    pthread_mutex_lock(&q->lock);
+    if (q->current == r) q->current = NULL;
+    pthread_mutex_unlock(&q->lock);
+}
+
+lily_request *lily_queue_next(lily_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    for (;;) {
+        if (q->jobs) {
+            job *j = q->jobs;
+            q->jobs = j->next;
+            pthread_mutex_unlock(&q->lock);
+            j->run(j->user);
+            pthread_mutex_lock(&q->lock);
+            j->done = true;
+            pthread_cond_broadcast(&q->job_done);
+        } else if (q->first || q->closed) {
+            break;
+        } else {
+            pthread_cond_wait(&q->work, &q->lock);
+        }
+    }
+    lily_request *r = q->current = pop(q);
+    /* A request that waits when the queue is closed is still handed out, cancelled, to get its END. */
+    if (r && q->closed) atomic_store(&r->cancel, true);
+    pthread_mutex_unlock(&q->lock);
+    return r;
+}
+
+void lily_queue_call(lily_queue *q, lily_job *run, void *user)
+{
+    job j = {.run = run, .user = user};
+    pthread_mutex_lock(&q->lock);
+    job **at = &q->jobs;
+    while (*at) at = &(*at)->next;
+    *at = &j;
+    pthread_cond_signal(&q->work);
+    while (!j.done) pthread_cond_wait(&q->job_done, &q->lock);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void lily_queue_close(lily_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    q->closed = true;
+    if (q->current) atomic_store(&q->current->cancel, true);
+    pthread_cond_signal(&q->work);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void lily_queue_counts(lily_queue *q, uint32_t *running, uint32_t *waiting)
+{
+    pthread_mutex_lock(&q->lock);
+    *running = q->current != NULL;
+    *waiting = q->n;
+    pthread_mutex_unlock(&q->lock);
+}

@@ -1,0 +1,66 @@
+/* request.h - a request's inside, and the queue that it waits in.  Private to src/run.
+ *
+ * Two threads meet here: the requester, who drains events and may cancel, and the engine's.  A request has two
+ * owners, one of each side, and goes when both have let go.  The queue too is owned by the engine and by every
+ * request, so that a cancel which comes after the engine's end still finds it. */
+#ifndef LILY_RUN_REQUEST_H
+#define LILY_RUN_REQUEST_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "device/dev.h"
+#include "run/engine.h"
+
+typedef struct lily_queue lily_queue;
+typedef struct event_node event_node;
+
+struct lily_request {
+    /* Set by submit, then read-only; every pointer of `ask` is owned. */
+    lily_ask ask;
+    lily_queue *queue;
+    lily_request *next;             /* in the queue, under its lock */
+
+    atomic_bool cancel;             /* looked at by the device between stages */
+    atomic_bool stopped;            /* cancelled because a stop string was found */
+    atomic_int owners;
+
+    pthread_mutex_t lock;           /* for what follows, and held around wake */
+    pthread_cond_t more;
+    event_node *first, *last;       /* events not yet taken */
+    event_node *end;                /* made by submit, so that the END needs no memory */
+    void (*wake)(void *user);
+    bool end_taken;
+};
+
+/* Copies the ask; owned by both sides. */
+int lily_request_new(lily_request **out, const lily_ask *ask, lily_queue *q, lily_err *e);
+void lily_request_let_go(lily_request *r);
+
+/* The engine's side.  push copies the event, its bytes and its alternatives. */
+int lily_request_push(lily_request *r, const lily_event *ev, lily_err *e);
+/* Sends the END: `ev` carries counts and times; an error's sentence is copied.  Lets go of the request. */
+void lily_request_finish(lily_request *r, const lily_event *ev);
+
+/* ---- queue ---- */
+
+typedef void lily_job(void *user);
+
+int lily_queue_new(lily_queue **out, uint32_t room, lily_err *e);
+void lily_queue_hold(lily_queue *q);
+void lily_queue_let_go(lily_queue *q);
+/* LILY_BUSY when it is full or closed. */
+int lily_queue_push(lily_queue *q, lily_request *r, lily_err *e);
+/* True when it was still waiting: the caller now has the engine's part in it. */
+bool lily_queue_remove(lily_queue *q, lily_request *r);
+/* Waits for work: a request, which counts as running until lily_queue_done, or NULL once the queue is closed and
+ * empty.  Jobs are run inside. */
+lily_request *lily_queue_next(lily_queue *q);
+void lily_queue_done(lily_queue *q, const lily_request *r);
+/* Runs job(user) on the thread that calls lily_queue_next, between two requests; returns when it is done. */
+void lily_queue_call(lily_queue *q, lily_job *job, void *user);
+/* Nothing comes in any more; what waits and what runs is cancelled. */
+void lily_queue_close(lily_queue *q);
+void lily_queue_counts(lily_queue *q, uint32_t *running, uint32_t *waiting);
+
+#endif

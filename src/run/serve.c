@@ -1,0 +1,151 @@
+/* serve.c - prompt, then token after token. */
+#include "run/serve.h"
+
+#include "base/clock.h"
+
+/* ---- what a turn reports ---- */
+
+void lily_turn_begin(lily_turn *t, lily_request *r, const lily_loaded *m)
+{
+    uint32_t room = m->context - r->ask.n_tokens, asked = r->ask.max_tokens;
+    *t = (lily_turn){.r = r, .m = m, .limit = asked && asked < room ? asked : room, .started = lily_now_ns()};
+}
+
+int lily_turn_started(lily_turn *t, uint32_t n_reused, lily_err *e)
+{
+    t->n_reused = n_reused;
+    lily_event ev = {.kind = LILY_EVENT_START, .n_prompt = t->r->ask.n_tokens, .n_reused = n_reused, .n_done = n_reused};
+    return lily_request_push(t->r, &ev, e);
+}
+
+int lily_turn_progress(lily_turn *t, uint32_t n_done, lily_err *e)
+{
+    lily_event ev = {
+        .kind = LILY_EVENT_PROGRESS, .n_prompt = t->r->ask.n_tokens, .n_reused = t->n_reused, .n_done = n_done};
+    return lily_request_push(t->r, &ev, e);
+}
+
+int lily_turn_token(lily_turn *t, lily_event *ev, lily_err *e)
+{
+    t->last_token = lily_now_ns();
+    if (!t->first_token) t->first_token = t->last_token;
+    ev->kind = LILY_EVENT_TOKEN;
+    ev->n_prompt = ev->n_done = t->r->ask.n_tokens;
+    ev->n_reused = t->n_reused;
+    TRY(lily_request_push(t->r, ev, e));
+    t->n_generated++;
+    return LILY_OK;
+}
+
+enum lily_end lily_turn_how(const lily_turn *t, enum lily_end end, int rc)
+{
+    if (rc == LILY_OK) return end;
+    if (rc != LILY_CANCELLED) return LILY_END_ERROR;
+    return atomic_load(&t->r->stopped) ? LILY_END_STOP : LILY_END_CANCELLED;
+}
+
+void lily_turn_end(lily_turn *t, enum lily_end end, const lily_err *e)
+{
+    uint64_t now = lily_now_ns(), read = t->first_token ? t->first_token : now;
+    lily_event ev = {.n_prompt = t->r->ask.n_tokens,
+                     .n_reused = t->n_reused,
+                     .n_done = t->r->ask.n_tokens,
+                     .end = end,
+                     .err = end == LILY_END_ERROR ? e : NULL,
+                     .err_code = end == LILY_END_ERROR ? t->err_code : NULL,
+                     .n_generated = t->n_generated,
+                     .prompt_seconds = (double)(read - t->started) * 1e-9,
+                     .reply_seconds = (double)(t->last_token - t->first_token) * 1e-9};
+    lily_request_finish(t->r, &ev);
+}
+
+bool lily_is_eos(const lily_loaded *m, int32_t id)
+{
+    for (uint32_t i = 0; i < m->config->n_eos; i++)
+        if (m->config->eos[i] == id) return true;
+    return false;
+}
+
+/* ---- by the model ---- */
+
+static lily_pick pick_of(const lily_sampling *s, const lily_loaded *m)
+{
+    int32_t with_text = lily_tokenizer_n_vocab(m->tokenizer), rows = (int32_t)m->config->vocab;
+    return (lily_pick){.temperature = s->temperature,
+                       .top_p = s->top_p,
+                       .min_p = s->min_p,
+                       .presence = s->presence,
+                       .frequency = s->frequency,
+                       .repetition = s->repetition,
+                       .top_k = s->top_k,
+                       .n_logprobs = s->logprobs ? s->n_logprobs : 0,
+                       .seed = s->seed,
+                       .bias = s->bias,
+                       .n_bias = s->n_bias,
+                       .n_vocab = with_text < rows ? with_text : rows};
+}
+
+static int read_prompt(lily_turn *t, lily_session *s, lily_err *e)
+{
+    const lily_ask *a = &t->r->ask;
+    lily_reading p = {
+        .tokens = a->tokens, .n = a->n_tokens - 1, .marks = a->marks, .n_marks = a->n_marks, .fresh = a->no_reuse};
+    TRY(lily_session_begin(s, &p, e));
+    TRY(lily_turn_started(t, p.n_read, e));
+    while (p.n_read < p.n) {
+        TRY(lily_session_read(s, &p, &t->r->cancel, e));
+        TRY(lily_turn_progress(t, p.n_read, e));
+    }
+    return LILY_OK;
+}
+
+static int send_token(lily_turn *t, const lily_done *done, lily_err *e)
+{
+    const lily_sampling *sampling = &t->r->ask.sampling;
+    lily_event ev = {.id = done->token, .added = lily_token_is_added(t->m->tokenizer, done->token)};
+    ev.bytes = lily_token_bytes(t->m->tokenizer, done->token, &ev.n_bytes);
+    if (!ev.bytes) ev.n_bytes = 0;
+    if (sampling->logprobs) {
+        ev.logprob = done->logprob;
+        ev.n_top = (uint32_t)sampling->n_logprobs;
+        ev.top = done->top;
+    }
+    return lily_turn_token(t, &ev, e);
+}
+
+/* Feeds the last token of the prompt, then each token that was chosen. */
+static int generate(lily_turn *t, lily_session *s, enum lily_end *end, lily_err *e)
+{
+    const lily_ask *a = &t->r->ask;
+    lily_pick pick = pick_of(&a->sampling, t->m);
+    int32_t token = a->tokens[a->n_tokens - 1];
+    TRY(read_prompt(t, s, e));
+    for (*end = LILY_END_LENGTH; t->n_generated < t->limit;) {
+        lily_done done;
+        lily_feed f = {
+            .tokens = &token, .n = 1, .pick = &pick, .count = t->n_generated > 0, .cancel = &t->r->cancel};
+        pick.draw = t->n_generated;
+        TRY(lily_session_feed(s, &f, &done, e));
+        if (t->n_generated == 0) TRY(lily_turn_progress(t, a->n_tokens, e));
+        token = done.token;
+        if (token < 0) return lily_fail(e, LILY_DEVICE, "the device chose no token");
+        if (lily_is_eos(t->m, token) && !a->ignore_eos) {
+            *end = LILY_END_STOP;
+            break;
+        }
+        TRY(send_token(t, &done, e));
+    }
+    return LILY_OK;
+}
+
+void lily_serve_model(lily_request *r, lily_session *s, const lily_loaded *m)
+{
+    lily_turn t;
+    lily_err err = {0}, ignored;
+    enum lily_end end = LILY_END_ERROR;
+    bool forget = r->ask.no_reuse;
+    lily_turn_begin(&t, r, m);
+    int rc = atomic_load(&r->cancel) ? lily_fail(&err, LILY_CANCELLED, "cancelled") : generate(&t, s, &end, &err);
+    lily_turn_end(&t, lily_turn_how(&t, end, rc), &err);
+    if (forget) (void)lily_session_reset(s, &ignored);
+}

@@ -1,0 +1,455 @@
+/* test_script.c - scripted replies: what a file may say, how it is cut into tokens, which reply is taken, what the
+ * record tells. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "run/script.h"
+#include "text.h"
+
+static char path[256];
+
+static void write_script(const char *json)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(json, f);
+    fclose(f);
+}
+
+/* ---- the file ---- */
+
+static const struct {
+    const char *json, *place;
+} wrong[] = {
+    {"[]", "not an object"},
+    {"{}", "replies:"},
+    {"{\"replies\": []}", "replies:"},
+    {"{\"replies\": [1]}", "replies[0]:"},
+    {"{\"replies\": [{\"text\": \"a\"}], \"ends\": \"last\"}", "ends: unknown key"},
+    {"{\"replies\": [{\"text\": \"a\"}], \"end\": \"first\"}", "end:"},
+    {"{\"replies\": [{\"text\": \"a\"}], \"end\": \"model\"}", "end:"},
+    {"{\"replies\": [{\"text\": \"a\"}], \"model\": true}", "model:"},
+    {"{\"replies\": [{\"text\": \"a\"}], \"model\": 1}", "model:"},
+    {"{\"replies\": [{\"text\": \"a\"}, {\"text\": \"b\"}, {\"text\": \"c\", \"splits\": 0}]}", "replies[2].splits:"},
+    {"{\"replies\": [{\"text\": \"a\", \"splits\": \"word\"}]}", "replies[0].splits:"},
+    {"{\"replies\": [{\"text\": \"a\", \"splits\": 1.5}]}", "replies[0].splits:"},
+    {"{\"replies\": [{\"text\": \"a\", \"splits\": true}]}", "replies[0].splits:"},
+    {"{\"replies\": [{\"pieces\": [\"a\"], \"splits\": 1}]}", "replies[0].splits:"},
+    {"{\"replies\": [{\"text\": 5}]}", "replies[0].text:"},
+    {"{\"replies\": [{\"text\": \"a\", \"pieces\": []}]}", "two sources"},
+    {"{\"replies\": [{\"cut\": true}]}", "no source"},
+    {"{\"replies\": [{\"text\": \"a\", \"delay\": 1}]}", "replies[0].delay: unknown key"},
+    {"{\"replies\": [{\"text\": \"a\", \"delay_ms\": -1}]}", "replies[0].delay_ms:"},
+    {"{\"replies\": [{\"text\": \"a\", \"prefill_ms\": \"5\"}]}", "replies[0].prefill_ms:"},
+    {"{\"replies\": [{\"text\": \"a\", \"fail_at\": 0}]}", "replies[0].fail_at:"},
+    {"{\"replies\": [{\"text\": \"a\", \"times\": -1}]}", "replies[0].times:"},
+    {"{\"replies\": [{\"text\": \"a\", \"cut\": 1}]}", "replies[0].cut:"},
+    {"{\"replies\": [{\"text\": \"a\", \"when\": 1}]}", "replies[0].when:"},
+    {"{\"replies\": [{\"text\": \"a\", \"after_think\": {}}]}", "replies[0].after_think:"},
+    {"{\"replies\": [{\"logits\": \"nan\"}]}", "replies[0].logits:"},
+    {"{\"replies\": [{\"pieces\": \"a\"}]}", "replies[0].pieces:"},
+    {"{\"replies\": [{\"pieces\": [\"a\", 2]}]}", "replies[0].pieces[1]:"},
+    {"{\"replies\": [{\"bytes_hex\": [\"e2\", \"8\"]}]}", "replies[0].bytes_hex[1]:"},
+    {"{\"replies\": [{\"bytes_hex\": [\"zz\"]}]}", "replies[0].bytes_hex[0]:"},
+    {"{\"replies\": [{\"repeat\": {\"piece\": \"a\"}}]}", "replies[0].repeat:"},
+    {"{\"replies\": [{\"repeat\": {\"piece\": \"a\", \"count\": 1, \"x\": 1}}]}", "replies[0].repeat:"},
+    {"{\"replies\": [{\"repeat\": {\"piece\": \"a\", \"count\": -1}}]}", "replies[0].repeat.count:"},
+    {"{\"replies\": [{\"text\": \"a\"}]} x", "not valid JSON"},
+    {"", "not valid JSON"},
+};
+
+static void mistakes_are_named(void **state)
+{
+    lily_engine *g = *state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        lily_err e;
+        lily_script *s = NULL;
+        write_script(wrong[i].json);
+        int rc = lily_script_open(&s, path, lily_engine_tokenizer(g), &e);
+        if (rc == LILY_OK) fail_msg("taken: %s", wrong[i].json);
+        if (!strstr(e.text, wrong[i].place)) fail_msg("%s\nsays: %s", wrong[i].json, e.text);
+        if (strncmp(e.text, "script.json: ", 13) != 0) fail_msg("no file name: %s", e.text);
+    }
+    lily_err e;
+    lily_script *s = NULL;
+    unlink(path);
+    check_fails(lily_script_open(&s, path, lily_engine_tokenizer(g), &e), LILY_IO, &e);
+}
+
+/* ---- requests ---- */
+
+static lily_engine *open_script(const char *json)
+{
+    lily_err e;
+    lily_engine *g;
+    lily_engine_options o = {.model_dir = DEMO, .device = "ref", .context = 512, .script = path};
+    write_script(json);
+    check_ok(lily_engine_open(&g, &o, &e), &e);
+    return g;
+}
+
+typedef struct outcome {
+    lily_buf pieces;                /* each token's bytes, "|" between; "*" before an added one */
+    uint32_t n, n_progress;
+    enum lily_end end;
+    lily_err err;
+    char err_code[32];
+    uint32_t n_generated;
+} outcome;
+
+static void drain(lily_request *r, outcome *out)
+{
+    *out = (outcome){0};
+    for (lily_event *ev; (ev = lily_request_wait(r)); lily_event_free(ev)) {
+        if (ev->kind == LILY_EVENT_PROGRESS) out->n_progress++;
+        if (ev->kind == LILY_EVENT_TOKEN) {
+            lily_buf_printf(&out->pieces, "%s%s", out->n++ ? "|" : "", ev->added ? "*" : "");
+            lily_buf_add(&out->pieces, ev->bytes, ev->n_bytes);
+        }
+        if (ev->kind != LILY_EVENT_END) continue;
+        out->end = ev->end;
+        out->n_generated = ev->n_generated;
+        if (ev->err) out->err = *ev->err;
+        if (ev->err_code) snprintf(out->err_code, sizeof out->err_code, "%s", ev->err_code);
+    }
+}
+
+static const int32_t prompt_ids[] = {1, 2, 3};
+
+static lily_ask ask_of(const char *prompt, int32_t reply)
+{
+    return (lily_ask){.tokens = prompt_ids,
+                      .n_tokens = 3,
+                      .prompt_text = prompt,
+                      .n_prompt_text = strlen(prompt),
+                      .endpoint = "/v1/chat/completions",
+                      .script_reply = reply};
+}
+
+static void request(lily_engine *g, const lily_ask *ask, outcome *out)
+{
+    lily_err e;
+    lily_request *r;
+    check_ok(lily_engine_submit(g, ask, &r, &e), &e);
+    drain(r, out);
+    lily_request_free(r);
+}
+
+static void check_reply(lily_engine *g, const char *prompt, const char *pieces, enum lily_end end)
+{
+    outcome o;
+    lily_ask ask = ask_of(prompt, -1);
+    request(g, &ask, &o);
+    assert_string_equal(lily_buf_str(&o.pieces), pieces);
+    assert_int_equal(o.end, end);
+    assert_int_equal(o.n_generated, o.n);
+    lily_buf_free(&o.pieces);
+}
+
+static void sources_are_cut(void **state)
+{
+    (void)state;
+    lily_engine *g = open_script(
+        "{\"replies\": ["
+        "{\"text\": \"a b</think>\\n\\nc\"},"
+        "{\"text\": \"h\\u00e9y</think>\", \"splits\": \"char\"},"
+        "{\"text\": \"h\\u00e9yho\", \"splits\": 2},"
+        "{\"pieces\": [\"<think>\", \"</think>x\", \"\"]},"
+        "{\"bytes_hex\": [\"c3\", \"A9\", \"\"]},"
+        "{\"repeat\": {\"piece\": \" a\", \"count\": 3}},"
+        "{\"repeat\": {\"piece\": \" a\", \"count\": 0}},"
+        "{\"text\": \"\"},"
+        "{\"text\": \"a\", \"cut\": true},"
+        "{\"pieces\": [\"a\", \"<|im_end|>\", \"b\"]}"
+        "]}");
+    check_reply(g, "", "a b|*</think>|\n\nc", LILY_END_STOP);
+    check_reply(g, "", "h|\xc3\xa9|y|*</think>", LILY_END_STOP);
+    check_reply(g, "", "h\xc3\xa9|yh|o", LILY_END_STOP);
+    check_reply(g, "", "*<think>|</think>x|", LILY_END_STOP);
+    check_reply(g, "", "\xc3|\xa9|", LILY_END_STOP);
+    check_reply(g, "", " a| a| a", LILY_END_STOP);
+    check_reply(g, "", "", LILY_END_STOP);
+    check_reply(g, "", "", LILY_END_STOP);
+    check_reply(g, "", "a", LILY_END_LENGTH);
+    check_reply(g, "", "a", LILY_END_STOP);
+    lily_engine_close(g);
+}
+
+static void real_tokens_join_to_the_text(void **state)
+{
+    (void)state;
+    lily_engine *g = open_script("{\"replies\": [{\"text\": \"Hello there, world.</think>\\n\\nHi!\", \"splits\": \"tokens\"}]}");
+    lily_err e;
+    lily_request *r;
+    lily_ask ask = ask_of("", -1);
+    lily_buf text = {0};
+    unsigned n = 0;
+    check_ok(lily_engine_submit(g, &ask, &r, &e), &e);
+    for (lily_event *ev; (ev = lily_request_wait(r)); lily_event_free(ev)) {
+        if (ev->kind != LILY_EVENT_TOKEN) continue;
+        assert_true(ev->id >= 0);
+        lily_buf_add(&text, ev->bytes, ev->n_bytes);
+        n++;
+    }
+    assert_string_equal(lily_buf_str(&text), "Hello there, world.</think>\n\nHi!");
+    assert_true(n > 4 && n < text.len);
+    lily_buf_free(&text);
+    lily_request_free(r);
+    lily_engine_close(g);
+}
+
+static void limits_end_a_reply(void **state)
+{
+    (void)state;
+    lily_engine *g = open_script("{\"replies\": [{\"repeat\": {\"piece\": \" a\", \"count\": 1000}}], \"end\": \"last\"}");
+    outcome o;
+    lily_ask ask = ask_of("", -1);
+    ask.max_tokens = 5;
+    request(g, &ask, &o);
+    assert_int_equal(o.n, 5);
+    assert_int_equal(o.end, LILY_END_LENGTH);
+    lily_buf_free(&o.pieces);
+    ask.max_tokens = 0;
+    request(g, &ask, &o);
+    assert_int_equal(o.n, 512 - 3);
+    assert_int_equal(o.end, LILY_END_LENGTH);
+    lily_buf_free(&o.pieces);
+    lily_engine_close(g);
+}
+
+static void replies_are_chosen(void **state)
+{
+    (void)state;
+    lily_engine *g = open_script("{\"replies\": ["
+                                 "{\"text\": \"red\", \"when\": \"apple\", \"times\": 2},"
+                                 "{\"text\": \"any\"},"
+                                 "{\"text\": \"always\", \"when\": \"pear\", \"times\": 0}]}");
+    outcome o;
+    check_reply(g, "an apple", "red", LILY_END_STOP);
+    check_reply(g, "a pear", "any", LILY_END_STOP);
+    check_reply(g, "a pear", "always", LILY_END_STOP);
+    check_reply(g, "an apple and a pear", "red", LILY_END_STOP);
+    check_reply(g, "an apple and a pear", "always", LILY_END_STOP);
+    lily_ask ask = ask_of("an apple", -1);
+    request(g, &ask, &o);
+    assert_int_equal(o.end, LILY_END_ERROR);
+    assert_string_equal(o.err_code, "script_exhausted");
+    /* A named one, used up or not. */
+    ask = ask_of("", 0);
+    request(g, &ask, &o);
+    assert_string_equal(lily_buf_str(&o.pieces), "red");
+    lily_buf_free(&o.pieces);
+    ask = ask_of("", 3);
+    request(g, &ask, &o);
+    assert_int_equal(o.end, LILY_END_ERROR);
+    assert_int_equal(o.err.code, LILY_ARGUMENT);
+    lily_engine_close(g);
+}
+
+static void ends_of_a_script(void **state)
+{
+    (void)state;
+    lily_engine *g = open_script("{\"replies\": [{\"text\": \"1\"}, {\"text\": \"2\"}], \"end\": \"last\"}");
+    check_reply(g, "", "1", LILY_END_STOP);
+    for (int i = 0; i < 3; i++) check_reply(g, "", "2", LILY_END_STOP);
+    lily_engine_close(g);
+    g = open_script("{\"replies\": [{\"text\": \"1\"}, {\"text\": \"2\"}], \"end\": \"restart\"}");
+    for (int i = 0; i < 3; i++) {
+        check_reply(g, "", "1", LILY_END_STOP);
+        check_reply(g, "", "2", LILY_END_STOP);
+    }
+    lily_engine_close(g);
+}
+
+static void planted_failure(void **state)
+{
+    (void)state;
+    lily_engine *g = open_script("{\"replies\": [{\"pieces\": [\"a\", \"b\", \"c\"], \"fail_at\": 3}, {\"text\": \"ok\"}]}");
+    outcome o;
+    lily_ask ask = ask_of("", -1);
+    request(g, &ask, &o);
+    assert_string_equal(lily_buf_str(&o.pieces), "a|b");
+    assert_int_equal(o.end, LILY_END_ERROR);
+    assert_int_equal(o.err.code, LILY_DEVICE);
+    lily_buf_free(&o.pieces);
+    check_reply(g, "", "ok", LILY_END_STOP);
+    lily_engine_close(g);
+}
+
+static void logprobs_are_their_own(void **state)
+{
+    (void)state;
+    lily_err e;
+    lily_request *r;
+    lily_engine *g = open_script("{\"replies\": [{\"pieces\": [\"a\", \"</think>\"]}]}");
+    lily_ask ask = ask_of("", -1);
+    ask.sampling.logprobs = true;
+    ask.sampling.n_logprobs = 5;
+    check_ok(lily_engine_submit(g, &ask, &r, &e), &e);
+    for (lily_event *ev; (ev = lily_request_wait(r)); lily_event_free(ev)) {
+        if (ev->kind != LILY_EVENT_TOKEN) continue;
+        assert_int_equal(ev->n_top, 1);
+        assert_int_equal(ev->top[0].token, ev->id);
+        assert_true(ev->logprob == 0 && ev->top[0].logprob == 0);
+    }
+    lily_request_free(r);
+    lily_engine_close(g);
+}
+
+/* ---- pauses and the record ---- */
+
+static json_t *record(lily_engine *g)
+{
+    lily_err e;
+    lily_buf text = {0};
+    json_t *root;
+    check_ok(lily_engine_script_record(g, &text, &e), &e);
+    check_ok(lily_json_parse(&root, text.data, text.len, "record", &e), &e);
+    lily_buf_free(&text);
+    return root;
+}
+
+static const json_t *entry(const json_t *root, size_t i) { return json_array_get(json_object_get(root, "requests"), i); }
+static const char *text_of(const json_t *entry, const char *key) { return json_string_value(json_object_get(entry, key)); }
+
+static void wait_for(lily_request *r, enum lily_event_kind kind)
+{
+    bool found = false;
+    while (!found) {
+        lily_event *ev = lily_request_wait(r);
+        assert_non_null(ev);
+        found = ev->kind == kind;
+        lily_event_free(ev);
+    }
+}
+
+static void pauses_are_cancelled(void **state)
+{
+    (void)state;
+    lily_err e;
+    lily_request *r;
+    outcome o;
+    lily_engine *g = open_script("{\"replies\": [{\"text\": \"never\", \"prefill_ms\": 600000},"
+                                 "{\"text\": \"ab\", \"splits\": 1, \"delay_ms\": 600000},"
+                                 "{\"text\": \"abcd\", \"splits\": 1, \"delay_ms\": 20},"
+                                 "{\"text\": \"x\", \"prefill_ms\": 50}]}");
+    lily_ask ask = ask_of("", -1);
+    for (int i = 0; i < 2; i++) {
+        check_ok(lily_engine_submit(g, &ask, &r, &e), &e);
+        wait_for(r, LILY_EVENT_START);
+        json_t *running = record(g);
+        assert_true(json_is_null(json_object_get(entry(running, (size_t)i), "ended")));
+        json_decref(running);
+        lily_request_cancel(r);
+        drain(r, &o);
+        assert_int_equal(o.end, LILY_END_CANCELLED);
+        lily_request_free(r);
+    }
+    check_ok(lily_engine_submit(g, &ask, &r, &e), &e);
+    wait_for(r, LILY_EVENT_TOKEN);
+    lily_request_stop(r);
+    drain(r, &o);
+    assert_int_equal(o.end, LILY_END_STOP);
+    lily_buf_free(&o.pieces);
+    lily_request_free(r);
+    request(g, &ask, &o);
+    assert_true(o.n_progress > 5);
+    lily_buf_free(&o.pieces);
+    json_t *root = record(g);
+    assert_string_equal(text_of(entry(root, 0), "ended"), "cancel");
+    assert_string_equal(text_of(entry(root, 1), "ended"), "cancel");
+    assert_string_equal(text_of(entry(root, 2), "ended"), "stop_string");
+    assert_string_equal(text_of(entry(root, 3), "ended"), "stop");
+    json_decref(root);
+    lily_engine_close(g);
+}
+
+static void record_tells_all(void **state)
+{
+    (void)state;
+    outcome o;
+    lily_engine *g = open_script("{\"replies\": [{\"pieces\": [\"a\", \"</think>\"]}, {\"text\": \"x\", \"cut\": true},"
+                                 "{\"text\": \"y\", \"fail_at\": 1}, {\"text\": \"z\", \"times\": 0, \"when\": \"never\"}]}");
+    int32_t think_end = lily_token_find(lily_engine_tokenizer(g), "</think>", 8);
+    assert_true(think_end > 0);
+    lily_ask ask = ask_of("a \"prompt\"\n\xc3\xa9", -1);
+    for (int i = 0; i < 4; i++) {
+        request(g, &ask, &o);
+        lily_buf_free(&o.pieces);
+    }
+    json_t *root = record(g);
+    assert_int_equal(json_integer_value(json_object_get(root, "left")), 1);
+    assert_int_equal(json_array_size(json_object_get(root, "requests")), 3);
+    const json_t *first = entry(root, 0);
+    assert_int_equal(json_integer_value(json_object_get(first, "n")), 0);
+    assert_int_equal(json_integer_value(json_object_get(first, "reply")), 0);
+    assert_string_equal(text_of(first, "endpoint"), "/v1/chat/completions");
+    assert_string_equal(text_of(first, "prompt"), "a \"prompt\"\n\xc3\xa9");
+    assert_int_equal(json_array_size(json_object_get(first, "prompt_ids")), 3);
+    assert_int_equal(json_integer_value(json_object_get(first, "tokens")), 2);
+    const json_t *ids = json_object_get(first, "ids");
+    assert_int_equal(json_integer_value(json_array_get(ids, 0)), -1);
+    assert_int_equal(json_integer_value(json_array_get(ids, 1)), think_end);
+    assert_string_equal(text_of(first, "ended"), "stop");
+    assert_string_equal(text_of(entry(root, 1), "ended"), "length");
+    assert_string_equal(text_of(entry(root, 2), "ended"), "error");
+    assert_int_equal(json_integer_value(json_object_get(entry(root, 2), "tokens")), 0);
+    json_decref(root);
+    lily_engine_close(g);
+}
+
+static void record_keeps_the_last(void **state)
+{
+    (void)state;
+    outcome o;
+    lily_engine *g = open_script("{\"replies\": [{\"text\": \"a\", \"times\": 0}]}");
+    lily_ask ask = ask_of("p", -1);
+    for (int i = 0; i < 300; i++) {
+        request(g, &ask, &o);
+        lily_buf_free(&o.pieces);
+    }
+    json_t *root = record(g);
+    assert_int_equal(json_array_size(json_object_get(root, "requests")), 256);
+    assert_int_equal(json_integer_value(json_object_get(entry(root, 0), "n")), 44);
+    assert_int_equal(json_integer_value(json_object_get(entry(root, 255), "n")), 299);
+    json_decref(root);
+    lily_engine_close(g);
+}
+
+/* The demo model's tokenizer serves the tests of the file alone. */
+static int setup(void **state)
+{
+    snprintf(path, sizeof path, "%s", "/tmp/lily-test-XXXXXX");
+    assert_non_null(mkdtemp(path));
+    strcat(path, "/script.json");
+    *state = open_script("{\"replies\": [{\"text\": \"a\"}]}");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    lily_engine_close(*state);
+    unlink(path);
+    *strrchr(path, '/') = 0;
+    rmdir(path);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(sources_are_cut),
+        cmocka_unit_test(real_tokens_join_to_the_text),
+        cmocka_unit_test(limits_end_a_reply),
+        cmocka_unit_test(replies_are_chosen),
+        cmocka_unit_test(ends_of_a_script),
+        cmocka_unit_test(planted_failure),
+        cmocka_unit_test(logprobs_are_their_own),
+        cmocka_unit_test(pauses_are_cancelled),
+        cmocka_unit_test(record_tells_all),
+        cmocka_unit_test(record_keeps_the_last),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
