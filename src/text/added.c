@@ -39,7 +39,8 @@ static int32_t child_of(const lily_added *a, int32_t node, unsigned char byte)
 int lily_added_add(lily_added *a, const char *text, size_t n, int32_t id, lily_err *e)
 {
     if (n == 0 || n > LILY_ADDED_BYTES)
-        return lily_fail(e, LILY_FORMAT, "an added token has %zu bytes, expected 1 to %d", n, LILY_ADDED_BYTES);
+        return lily_fail(e, LILY_FORMAT, "an added token has %zu bytes, expected 1 to %d", n,
+                         LILY_ADDED_BYTES);
     if (++a->tokens > LILY_ADDED_MAX)
         return lily_fail(e, LILY_FORMAT, "more than %d added tokens", LILY_ADDED_MAX);
     unsigned char first = (unsigned char)text[0];
@@ -55,7 +56,8 @@ int lily_added_add(lily_added *a, const char *text, size_t n, int32_t id, lily_e
         at = child;
     }
     if (a->node[at].id >= 0)
-        return lily_fail(e, LILY_FORMAT, "added tokens %d and %d have the same text", (int)a->node[at].id, (int)id);
+        return lily_fail(e, LILY_FORMAT, "added tokens %d and %d have the same text", (int)a->node[at].id,
+                         (int)id);
     a->node[at].id = id;
     return LILY_OK;
 }

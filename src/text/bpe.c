@@ -143,8 +143,8 @@ static void renew_pair(const lily_bpe *b, long_piece *l, uint32_t place, uint32_
     if (l->pair[place].rank != NO_RANK) push(l, (uint64_t)l->pair[place].rank << 32 | place);
 }
 
-static int encode_long(const lily_bpe *b, lily_bpe_work *w, const unsigned char *piece, uint32_t n, int32_t *out,
-                       size_t *n_out, lily_err *e)
+static int encode_long(const lily_bpe *b, lily_bpe_work *w, const unsigned char *piece, uint32_t n,
+                       int32_t *out, size_t *n_out, lily_err *e)
 {
     long_piece l = {0};
     TRY(place_long(w, &l, n, e));
@@ -181,7 +181,8 @@ void lily_bpe_work_free(lily_bpe_work *w)
     lily_free(w->memory);
 }
 
-int lily_bpe_encode(const lily_bpe *b, lily_bpe_work *w, const char *piece, size_t n, lily_ids *out, lily_err *e)
+int lily_bpe_encode(const lily_bpe *b, lily_bpe_work *w, const char *piece, size_t n, lily_ids *out,
+                    lily_err *e)
 {
     const unsigned char *p = (const unsigned char *)piece;
     TRY(lily_ids_reserve(out, n, e));

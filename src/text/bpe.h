@@ -41,6 +41,7 @@ typedef struct lily_bpe_work {
 void lily_bpe_work_free(lily_bpe_work *w);
 
 /* Appends the tokens of piece[0 … n), n < 2^31.  Time is O(n log n). */
-int lily_bpe_encode(const lily_bpe *b, lily_bpe_work *w, const char *piece, size_t n, lily_ids *out, lily_err *e);
+int lily_bpe_encode(const lily_bpe *b, lily_bpe_work *w, const char *piece, size_t n, lily_ids *out,
+                    lily_err *e);
 
 #endif

@@ -60,7 +60,8 @@ void lily_decoder_flush(lily_decoder *d, lily_buf *out)
     d->n = 0;
 }
 
-int lily_decode(const lily_tokenizer *t, const int32_t *id, size_t n, bool skip_special, lily_buf *out, lily_err *e)
+int lily_decode(const lily_tokenizer *t, const int32_t *id, size_t n, bool skip_special, lily_buf *out,
+                lily_err *e)
 {
     lily_decoder d = {0};
     for (size_t i = 0; i < n; i++) lily_decoder_id(&d, t, id[i], skip_special, out);

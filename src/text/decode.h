@@ -26,6 +26,7 @@ void lily_decoder_id(lily_decoder *d, const lily_tokenizer *t, int32_t id, bool 
 void lily_decoder_flush(lily_decoder *d, lily_buf *out);
 
 /* Appends the text of n ids to out. */
-int lily_decode(const lily_tokenizer *t, const int32_t *id, size_t n, bool skip_special, lily_buf *out, lily_err *e);
+int lily_decode(const lily_tokenizer *t, const int32_t *id, size_t n, bool skip_special, lily_buf *out,
+                lily_err *e);
 
 #endif

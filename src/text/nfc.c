@@ -56,7 +56,8 @@ static size_t skip_inert(const char *text, size_t at, size_t n, size_t *before)
     while (at < n) {
         const unsigned char *p = (const unsigned char *)text + at;
         size_t len = lily_utf8_length(p, n - at);
-        if (len > 2 ? !is_inert(lily_utf8_decode(p, len)) : p[0] >= 0xcc && !is_inert(lily_utf8_decode(p, len))) break;
+        /* A first byte below 0xcc is a character below U+0300. */
+        if (p[0] >= 0xcc && !is_inert(lily_utf8_decode(p, len))) break;
         *before = at;
         at += len;
     }
@@ -93,9 +94,11 @@ static int decompose(lily_nfc_work *w, const char *text, size_t n, lily_err *e)
         const unsigned char *p = (const unsigned char *)text + at;
         size_t len = lily_utf8_length(p, n - at);
         TRY(reserve_points(w, MOST, e));
-        utf8proc_ssize_t more = utf8proc_decompose_char((utf8proc_int32_t)lily_utf8_decode(p, len), w->point + w->n,
-                                                        MOST, UTF8PROC_STABLE | UTF8PROC_COMPOSE, NULL);
-        if (more < 0 || more > MOST) return lily_fail(e, LILY_INTERNAL, "utf8proc: %s", utf8proc_errmsg(more));
+        utf8proc_ssize_t more =
+            utf8proc_decompose_char((utf8proc_int32_t)lily_utf8_decode(p, len), w->point + w->n, MOST,
+                                    UTF8PROC_STABLE | UTF8PROC_COMPOSE, NULL);
+        if (more < 0 || more > MOST)
+            return lily_fail(e, LILY_INTERNAL, "utf8proc: %s", utf8proc_errmsg(more));
         w->n += (size_t)more;
         at += len;
     }

@@ -1,6 +1,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pretokenize.h"
 
+#include <ctype.h>
 #include <pcre2.h>
 #include <string.h>
 
@@ -49,13 +50,14 @@ static size_t copy_escape(const char *p, size_t n, bool in_class, lily_buf *out)
         return 2;
     }
     if (c == 'p' || c == 'P') {
-        const char *end = n > 2 && p[2] == '{' ? memchr(p, '}', n) : NULL;
-        if (!end) return 0;
-        lily_buf_add(out, p, (size_t)(end - p) + 1);
-        return (size_t)(end - p) + 1;
+        /* General categories, of one letter or two. */
+        size_t len = 3;
+        while (len < 5 && len < n && isalpha((unsigned char)p[len])) len++;
+        if (n < 4 || p[2] != '{' || len == 3 || len >= n || p[len] != '}') return 0;
+        lily_buf_add(out, p, len + 1);
+        return len + 1;
     }
-    if (!strchr("rntd", c) && !(c > ' ' && c < 0x7f && !strchr("<>", c) && strchr("!\"#$%&'()*+,-./:;=?@[\\]^_`{|}~", c)))
-        return 0;
+    if (c == 0 || !strchr("rntd!\"#$%&'()*+,-./:;=?@[\\]^_`{|}~", c)) return 0;
     lily_buf_add(out, p, 2);
     return 2;
 }
@@ -78,15 +80,18 @@ static int translate(const char *p, size_t n, lily_buf *out, lily_err *e)
         if (p[i] == '\\') {
             size_t len = copy_escape(p + i, n - i, in_class, out);
             if (len == 0)
-                return lily_fail(e, LILY_UNSUPPORTED, "the split expression has an escape at byte %zu that is not known: %.*s",
-                                 i, (int)(n - i < 2 ? n - i : 2), p + i);
+                return lily_fail(e, LILY_UNSUPPORTED,
+                                 "the split expression has an escape at byte %zu that is not known: %.*s", i,
+                                 (int)(n - i < 2 ? n - i : 2), p + i);
             i += len;
             continue;
         }
         if (in_class && (p[i] == '[' || (p[i] == '&' && i + 1 < n && p[i + 1] == '&')))
-            return lily_fail(e, LILY_UNSUPPORTED, "the split expression has a class inside a class at byte %zu", i);
+            return lily_fail(e, LILY_UNSUPPORTED,
+                             "the split expression has a class inside a class at byte %zu", i);
         if (!in_class && p[i] == '(' && !group_is_known(p + i, n - i))
-            return lily_fail(e, LILY_UNSUPPORTED, "the split expression has a group at byte %zu that is not known: %.*s", i,
+            return lily_fail(e, LILY_UNSUPPORTED,
+                             "the split expression has a group at byte %zu that is not known: %.*s", i,
                              (int)(n - i < 4 ? n - i : 4), p + i);
         if (p[i] == '[')
             in_class = true;
@@ -120,7 +125,8 @@ int lily_pretokenizer_new(lily_pretokenizer **out, const char *pattern, size_t n
 {
     *out = NULL;
     if (n == 0 || n > PATTERN_BYTES)
-        return lily_fail(e, LILY_FORMAT, "the split expression has %zu bytes, expected 1 to %d", n, PATTERN_BYTES);
+        return lily_fail(e, LILY_FORMAT, "the split expression has %zu bytes, expected 1 to %d", n,
+                         PATTERN_BYTES);
     lily_buf translated = {0};
     lily_pretokenizer *p = lily_calloc(1, sizeof *p);
     if (!p) return lily_no_memory(e, sizeof *p, "the split expression");
@@ -160,8 +166,8 @@ static int match_failure(int code, lily_err *e)
     return lily_fail(e, LILY_FORMAT, "tokenizer.json: the split expression gives up on this text: %s", text);
 }
 
-static int walk(const lily_pretokenizer *p, pcre2_match_data *match, const char *text, size_t n, lily_piece_fn *piece,
-                void *ctx, lily_err *e)
+static int walk(const lily_pretokenizer *p, pcre2_match_data *match, const char *text, size_t n,
+                lily_piece_fn *piece, void *ctx, lily_err *e)
 {
     size_t done = 0, from = 0;
     uint32_t options = PCRE2_NO_UTF_CHECK;
@@ -175,7 +181,8 @@ static int walk(const lily_pretokenizer *p, pcre2_match_data *match, const char 
         done = at[1];
         /* After an empty match the search goes on one character later. */
         from = done;
-        if (at[1] == at[0] && from < n) from += lily_utf8_length((const unsigned char *)text + from, n - from);
+        if (at[1] == at[0] && from < n)
+            from += lily_utf8_length((const unsigned char *)text + from, n - from);
     }
     return done < n ? piece(ctx, text + done, n - done, e) : LILY_OK;
 }

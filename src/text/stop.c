@@ -21,8 +21,8 @@ int lily_stop_init(lily_stop *s, const char *const *text, const size_t *len, siz
     for (size_t i = 0; i < n; i++) {
         if (len[i] == 0) return lily_fail(e, LILY_ARGUMENT, "stop string %zu is empty", i + 1);
         if (len[i] > LILY_STOP_BYTES)
-            return lily_fail(e, LILY_ARGUMENT, "stop string %zu has %zu bytes, at most %d are taken", i + 1, len[i],
-                             LILY_STOP_BYTES);
+            return lily_fail(e, LILY_ARGUMENT, "stop string %zu has %zu bytes, at most %d are taken", i + 1,
+                             len[i], LILY_STOP_BYTES);
         lily_stop_string *string = &s->string[i];
         string->len = (uint16_t)len[i];
         string->matched = 0;

@@ -23,7 +23,8 @@ int lily_tokenizer_open(lily_tokenizer **out, const char *model_dir, lily_err *e
     int rc = lily_file_read(&json, path, FILE_LIMIT, e);
     if (rc == LILY_OK) {
         t = lily_calloc(1, sizeof *t);
-        rc = t ? lily_tokenizer_read(t, lily_buf_str(&json), json.len, e) : lily_no_memory(e, sizeof *t, "the tokenizer");
+        rc = t ? lily_tokenizer_read(t, lily_buf_str(&json), json.len, e)
+               : lily_no_memory(e, sizeof *t, "the tokenizer");
     }
     lily_buf_free(&json);
     lily_free(path);
@@ -194,7 +195,8 @@ int lily_encode_spans(const lily_tokenizer *t, const lily_span *spans, size_t n,
     return rc;
 }
 
-int lily_encode(const lily_tokenizer *t, const char *text, size_t n, bool parse_special, lily_ids *out, lily_err *e)
+int lily_encode(const lily_tokenizer *t, const char *text, size_t n, bool parse_special, lily_ids *out,
+                lily_err *e)
 {
     return lily_encode_spans(t, &(lily_span){text, n, parse_special}, 1, out, e);
 }

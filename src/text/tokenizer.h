@@ -35,8 +35,10 @@ bool lily_token_is_special(const lily_tokenizer *t, int32_t id);
 int32_t lily_token_find(const lily_tokenizer *t, const char *text, size_t len);
 
 /* Appends the ids of text[0 … n) to out.  With parse_special false the letters of an added token are
- * ordinary text.  Each maximal subpart of an ill-formed UTF-8 sequence counts as U+FFFD. */
-int lily_encode(const lily_tokenizer *t, const char *text, size_t n, bool parse_special, lily_ids *out, lily_err *e);
+ * ordinary text.  Each maximal subpart of an ill-formed UTF-8 sequence counts as U+FFFD.  A failure leaves
+ * out as it was. */
+int lily_encode(const lily_tokenizer *t, const char *text, size_t n, bool parse_special, lily_ids *out,
+                lily_err *e);
 
 /* A stretch of text and where it comes from. */
 typedef struct lily_span {
@@ -46,7 +48,8 @@ typedef struct lily_span {
 } lily_span;
 
 /* Encodes the spans as one text, with the same pieces and merges across their borders, except that an
- * added token is recognised only where every byte of it comes from control spans. */
+ * added token is recognised only where every byte of it comes from control spans.  A character that a border
+ * cuts is ill-formed on both sides: two origins do not make one character. */
 int lily_encode_spans(const lily_tokenizer *t, const lily_span *spans, size_t n, lily_ids *out, lily_err *e);
 
 #endif

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-enum { PIECE_BYTES = 64 * 1024 };
+enum { PIECE_BYTES = 64 * 1024, SCRATCH_BYTES = 2 * PIECE_BYTES, MERGES_MAX = 2 * LILY_VOCAB_MAX };
 
 /* ---- byte alphabet: pieces are spelled with one printable character a byte */
 
@@ -68,8 +68,8 @@ static int want_bool(const json_t *o, const char *key, bool want, const char *wh
     if (v && !json_is_null(v) && !json_is_boolean(v))
         return lily_fail(e, LILY_FORMAT, "\"%s\" of %s is not true or false", key, what);
     if (json_is_true(v) == want) return LILY_OK;
-    return lily_fail(e, LILY_UNSUPPORTED, "\"%s\" of %s is %s, expected %s", key, what, want ? "false" : "true",
-                     want ? "true" : "false");
+    return lily_fail(e, LILY_UNSUPPORTED, "\"%s\" of %s is %s, expected %s", key, what,
+                     want ? "false" : "true", want ? "true" : "false");
 }
 
 /* Missing, null and "" are the same. */
@@ -89,7 +89,8 @@ static int read_pre_tokenizer(lily_tokenizer *t, const json_t *pre, lily_err *e)
                          json_array_size(list));
     const json_t *split = json_array_get(list, 0), *bytes = json_array_get(list, 1);
     if (!has_type(split, "Split")) return wrong_type(split, "pre_tokenizer", "Split as its first part", e);
-    if (!has_type(bytes, "ByteLevel")) return wrong_type(bytes, "pre_tokenizer", "ByteLevel as its second part", e);
+    if (!has_type(bytes, "ByteLevel"))
+        return wrong_type(bytes, "pre_tokenizer", "ByteLevel as its second part", e);
     const char *behavior = json_string_value(json_object_get(split, "behavior"));
     if (!behavior || strcmp(behavior, "Isolated") != 0)
         return lily_fail(e, LILY_UNSUPPORTED, "\"behavior\" of Split is %s, expected Isolated",
@@ -133,8 +134,10 @@ static int read_vocab(lily_tokenizer *t, const alphabet *a, const json_t *vocab,
     {
         size_t n = strlen(key), len;
         if (n > PIECE_BYTES)
-            return lily_fail(e, LILY_FORMAT, "an entry of \"vocab\" has %zu bytes, at most %d are taken", n, PIECE_BYTES);
-        if (!json_is_integer(id)) return lily_fail(e, LILY_FORMAT, "the id of \"%s\" in \"vocab\" is not an integer", key);
+            return lily_fail(e, LILY_FORMAT, "an entry of \"vocab\" has %zu bytes, at most %d are taken", n,
+                             PIECE_BYTES);
+        if (!json_is_integer(id))
+            return lily_fail(e, LILY_FORMAT, "the id of \"%s\" in \"vocab\" is not an integer", key);
         if (!spell(a, key, n, scratch, &len))
             return lily_fail(e, LILY_FORMAT, "\"%s\" in \"vocab\" is not spelled in the byte alphabet", key);
         TRY(lily_vocab_add(&t->vocab, json_integer_value(id), scratch, len, LILY_TOKEN_PIECE, e));
@@ -147,7 +150,8 @@ static int read_byte_ids(lily_tokenizer *t, lily_err *e)
     for (int b = 0; b < 256; b++) {
         char byte = (char)b;
         t->bpe.byte_id[b] = lily_vocab_find(&t->vocab, &byte, 1);
-        if (t->bpe.byte_id[b] < 0) return lily_fail(e, LILY_FORMAT, "\"vocab\" has no entry for byte 0x%02x", b);
+        if (t->bpe.byte_id[b] < 0)
+            return lily_fail(e, LILY_FORMAT, "\"vocab\" has no entry for byte 0x%02x", b);
     }
     return LILY_OK;
 }
@@ -176,7 +180,8 @@ static bool split_merge(const json_t *merge, merge_text *m)
 }
 
 /* scratch has room for two pieces. */
-static int read_merge(lily_tokenizer *t, const alphabet *a, const json_t *merge, size_t i, char *scratch, lily_err *e)
+static int read_merge(lily_tokenizer *t, const alphabet *a, const json_t *merge, size_t i, char *scratch,
+                      lily_err *e)
 {
     merge_text m;
     size_t len[2] = {0};
@@ -193,10 +198,11 @@ static int read_merge(lily_tokenizer *t, const alphabet *a, const json_t *merge,
     int32_t right = lily_vocab_find(&t->vocab, scratch + len[0], len[1]);
     int32_t id = lily_vocab_find(&t->vocab, scratch, len[0] + len[1]);
     if (id < 0)
-        return lily_fail(e, LILY_FORMAT, "merge %zu joins to bytes that are not in \"vocab\" (ids %d and %d)", i, (int)left,
-                         (int)right);
+        return lily_fail(e, LILY_FORMAT, "merge %zu joins to bytes that are not in \"vocab\" (ids %d and %d)",
+                         i, (int)left, (int)right);
     if (!lily_bpe_add(&t->bpe, left, right, id))
-        return lily_fail(e, LILY_FORMAT, "merge %zu is given twice (ids %d and %d)", i, (int)left, (int)right);
+        return lily_fail(e, LILY_FORMAT, "merge %zu is given twice (ids %d and %d)", i, (int)left,
+                         (int)right);
     return LILY_OK;
 }
 
@@ -204,7 +210,7 @@ static int read_merges(lily_tokenizer *t, const alphabet *a, const json_t *merge
 {
     size_t n = json_array_size(merges);
     if (!json_is_array(merges)) return lily_fail(e, LILY_FORMAT, "\"merges\" of the model is not a list");
-    if (n > 2 * LILY_VOCAB_MAX) return lily_fail(e, LILY_FORMAT, "%zu merges, at most %d are taken", n, 2 * LILY_VOCAB_MAX);
+    if (n > MERGES_MAX) return lily_fail(e, LILY_FORMAT, "%zu merges, at most %d are taken", n, MERGES_MAX);
     TRY(lily_bpe_init(&t->bpe, n, e));
     TRY(read_byte_ids(t, e));
     for (size_t i = 0; i < n; i++) TRY(read_merge(t, a, json_array_get(merges, i), i, scratch, e));
@@ -234,7 +240,8 @@ static int read_added(lily_tokenizer *t, const json_t *list, lily_err *e)
         const char *text = json_string_value(content);
         size_t n = json_string_length(content);
         TRY(lily_added_add(&t->added, text, n, (int32_t)id, e));
-        TRY(lily_vocab_add(&t->vocab, id, text, n, json_is_true(special) ? LILY_TOKEN_SPECIAL : LILY_TOKEN_ADDED, e));
+        TRY(lily_vocab_add(&t->vocab, id, text, n,
+                           json_is_true(special) ? LILY_TOKEN_SPECIAL : LILY_TOKEN_ADDED, e));
     }
     return LILY_OK;
 }
@@ -258,8 +265,8 @@ int lily_tokenizer_read(lily_tokenizer *t, const char *json, size_t n, lily_err 
 {
     json_t *root = NULL;
     TRY(lily_json_parse(&root, json, n, "tokenizer.json", e));
-    char *scratch = lily_calloc(2 * PIECE_BYTES, 1);
-    int rc = scratch ? read_root(t, root, scratch, e) : lily_no_memory(e, 2 * PIECE_BYTES, "a piece");
+    char *scratch = lily_calloc(SCRATCH_BYTES, 1);
+    int rc = scratch ? read_root(t, root, scratch, e) : lily_no_memory(e, SCRATCH_BYTES, "a piece");
     if (rc != LILY_OK && rc != LILY_NO_MEMORY) rc = lily_err_prefix(e, "tokenizer.json");
     lily_free(scratch);
     json_decref(root);

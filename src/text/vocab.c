@@ -71,7 +71,8 @@ static int make_room(lily_vocab *v, int32_t id, lily_err *e)
     return LILY_OK;
 }
 
-int lily_vocab_add(lily_vocab *v, int64_t id, const char *bytes, size_t n, enum lily_token_kind kind, lily_err *e)
+int lily_vocab_add(lily_vocab *v, int64_t id, const char *bytes, size_t n, enum lily_token_kind kind,
+                   lily_err *e)
 {
     if (id < 0 || id >= LILY_VOCAB_MAX)
         return lily_fail(e, LILY_FORMAT, "id %lld is outside 0 to %d", (long long)id, LILY_VOCAB_MAX - 1);
@@ -82,7 +83,8 @@ int lily_vocab_add(lily_vocab *v, int64_t id, const char *bytes, size_t n, enum 
     if (kind == LILY_TOKEN_PIECE) {
         int32_t *slot = find_slot(v, bytes, n);
         if (*slot >= 0)
-            return lily_fail(e, LILY_FORMAT, "ids %d and %lld have the same bytes", (int)*slot, (long long)id);
+            return lily_fail(e, LILY_FORMAT, "ids %d and %lld have the same bytes", (int)*slot,
+                             (long long)id);
         *slot = (int32_t)id;
     }
     v->token[id] = (lily_token){(uint32_t)v->bytes.len, (uint32_t)n, (uint8_t)kind};

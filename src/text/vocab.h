@@ -33,7 +33,8 @@ void lily_vocab_free(lily_vocab *v);
 
 /* Gives an id its bytes.  An id outside [0, LILY_VOCAB_MAX), one that is taken, empty bytes, or a piece
  * whose bytes are there already is LILY_FORMAT.  Added tokens are not found by lily_vocab_find. */
-int lily_vocab_add(lily_vocab *v, int64_t id, const char *bytes, size_t n, enum lily_token_kind kind, lily_err *e);
+int lily_vocab_add(lily_vocab *v, int64_t id, const char *bytes, size_t n, enum lily_token_kind kind,
+                   lily_err *e);
 
 /* The piece with these bytes, or -1. */
 int32_t lily_vocab_find(const lily_vocab *v, const char *bytes, size_t n);

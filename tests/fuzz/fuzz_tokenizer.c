@@ -12,12 +12,16 @@
 
 static const char before_vocab[] =
     "{\"added_tokens\":[{\"id\":300,\"content\":\"<a>\",\"special\":true},{\"id\":301,\"content\":\"<a><\"}],"
-    "\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
-    "\"pattern\":{\"Regex\":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{L}\\\\p{M}]+|\\\\p{N}|"
-    " ?[^\\\\s\\\\p{L}\\\\p{M}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"Isolated\"},"
+    "\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
+    "\"Split\","
+    "\"pattern\":{\"Regex\":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{L}\\\\p{M}]+|"
+    "\\\\p{N}|"
+    " ?[^\\\\s\\\\p{L}\\\\p{M}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},"
+    "\"behavior\":\"Isolated\"},"
     "{\"type\":\"ByteLevel\"}]},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{",
-    after_vocab[] = ",\"aa\":256,\"ab\":257,\"aaaa\":258,\"ba\":259,\"aba\":260},\"merges\":[[\"b\",\"a\"],[\"a\",\"a\"],"
-                    "[\"a\",\"b\"],[\"aa\",\"aa\"],[\"ab\",\"a\"]]}}";
+                  after_vocab[] = ",\"aa\":256,\"ab\":257,\"aaaa\":258,\"ba\":259,\"aba\":260},\"merges\":[["
+                                  "\"b\",\"a\"],[\"a\",\"a\"],"
+                                  "[\"a\",\"b\"],[\"aa\",\"aa\"],[\"ab\",\"a\"]]}}";
 
 /* The small tokenizer: all bytes and a few merges that compete. */
 static void write_small(lily_buf *json)

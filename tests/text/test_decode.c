@@ -45,7 +45,8 @@ static void check_recorded(const char *name)
     {
         read_ids(json_object_get(one, "ids"), &ids);
         check_decode(t, &ids, false, json_object_get(one, "decoded"));
-        if (json_object_get(one, "decoded_skip")) check_decode(t, &ids, true, json_object_get(one, "decoded_skip"));
+        if (json_object_get(one, "decoded_skip"))
+            check_decode(t, &ids, true, json_object_get(one, "decoded_skip"));
     }
     json_array_foreach(json_object_get(results, "decode_bytes"), i, one)
     {

@@ -15,7 +15,10 @@ static void start(lily_stop *s, const char *const *text, size_t n)
     check_ok(lily_stop_init(s, text, len, n, &e), &e);
 }
 
-static bool feed(lily_stop *s, const char *text, lily_buf *out) { return lily_stop_feed(s, text, strlen(text), out); }
+static bool feed(lily_stop *s, const char *text, lily_buf *out)
+{
+    return lily_stop_feed(s, text, strlen(text), out);
+}
 
 static void test_held_until_known(void **state)
 {

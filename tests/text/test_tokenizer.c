@@ -175,9 +175,10 @@ static void test_borders_do_not_change_harmless_text(void **state)
 {
     (void)state;
     /* A word, a piece of white space, a letter and its mark, an added token after a mark, digits, "'ll". */
-    lily_span spans[] = {SPAN("the re", false),  SPAN("sult  ", true),    SPAN("  of e", false), SPAN("\xcc\x81", true),
-                         SPAN("<think>", true),  SPAN("\xcc\x81 you'", false), SPAN("ll", true), SPAN(" \r", false),
-                         SPAN("\n12", true),     SPAN("", false),         SPAN("34...", false),  SPAN("\n", true)};
+    lily_span spans[] = {SPAN("the re", false),  SPAN("sult  ", true),  SPAN("  of e", false),
+                         SPAN("\xcc\x81", true), SPAN("<think>", true), SPAN("\xcc\x81 you'", false),
+                         SPAN("ll", true),       SPAN(" \r", false),    SPAN("\n12", true),
+                         SPAN("", false),        SPAN("34...", false),  SPAN("\n", true)};
     size_t n = sizeof spans / sizeof *spans;
     same_ids(encode_spans(spans, n), encode_joined(spans, n, true));
 }
@@ -234,14 +235,16 @@ static void test_normal_form(void **state)
         const char *text, *normal;
     } cases[] = {
         {"cafe\xcc\x81", "caf\xc3\xa9"},
-        {"e\xcc\x81\xcc\xa3", "\xe1\xba\xb9\xcc\x81"},                                  /* marks change places */
-        {"\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab", "\xed\x95\x9c"},                       /* three letters, one syllable */
-        {"\xea\xb0\x80\xe1\x86\xa7", "\xea\xb0\x80\xe1\x86\xa7"},                       /* U+11A7 is no final letter */
-        {"\xe2\x84\xab\xe2\x84\xa6", "\xc3\x85\xce\xa9"},                               /* singletons */
-        {"\xe0\xa5\x98", "\xe0\xa4\x95\xe0\xa4\xbc"},                                   /* excluded from composition */
-        {"a\xcc\xa1\xcc\xa2\xcc\xa7\xcc\xa8\xcc\xb4\xcc\x81\xcc\x80\xcc\x82\xcc\x83\xcc\x84\xcc\x85\xcc\x86\xcc\x87"
-         "\xcc\x88\xcc\x89\xcc\x8a\xcc\x8b\xcc\xa3",                                     /* a long run of marks */
-         "\xe1\xba\xa1\xcc\xb4\xcc\xa1\xcc\xa2\xcc\xa7\xcc\xa8\xcc\x81\xcc\x80\xcc\x82\xcc\x83\xcc\x84\xcc\x85"
+        {"e\xcc\x81\xcc\xa3", "\xe1\xba\xb9\xcc\x81"},            /* marks change places */
+        {"\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab", "\xed\x95\x9c"}, /* three letters, one syllable */
+        {"\xea\xb0\x80\xe1\x86\xa7", "\xea\xb0\x80\xe1\x86\xa7"}, /* U+11A7 is no final letter */
+        {"\xe2\x84\xab\xe2\x84\xa6", "\xc3\x85\xce\xa9"},         /* singletons */
+        {"\xe0\xa5\x98", "\xe0\xa4\x95\xe0\xa4\xbc"},             /* excluded from composition */
+        {"a\xcc\xa1\xcc\xa2\xcc\xa7\xcc\xa8\xcc\xb4\xcc\x81\xcc\x80\xcc\x82\xcc\x83\xcc\x84\xcc\x85\xcc\x86"
+         "\xcc\x87"
+         "\xcc\x88\xcc\x89\xcc\x8a\xcc\x8b\xcc\xa3", /* a long run of marks */
+         "\xe1\xba\xa1\xcc\xb4\xcc\xa1\xcc\xa2\xcc\xa7\xcc\xa8\xcc\x81\xcc\x80\xcc\x82\xcc\x83\xcc\x84\xcc"
+         "\x85"
          "\xcc\x86\xcc\x87\xcc\x88\xcc\x89\xcc\x8a\xcc\x8b"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -286,7 +289,8 @@ static void check_run(const char *unit, size_t bytes)
 static void test_long_runs(void **state)
 {
     (void)state;
-    static const char *const units[] = {"a", " ", "\n", " \n", " x", "\xe4\xbd\xa0", "<", "<|im_", "etaoin", "ab=/", "'s"};
+    static const char *const units[] = {"a", " ",     "\n",     " \n",  " x", "\xe4\xbd\xa0",
+                                        "<", "<|im_", "etaoin", "ab=/", "'s"};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) check_run(units[i], 1 << 20);
 }
 

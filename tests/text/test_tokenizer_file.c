@@ -48,7 +48,8 @@ static const damage damages[] = {
     {"normalizer", "[]", LILY_UNSUPPORTED, "\"normalizer\" is without a type"},
     {"pre_tokenizer", "{\"type\":\"Whitespace\"}", LILY_UNSUPPORTED, "\"pre_tokenizer\" is Whitespace"},
     {"pre_tokenizer/pretokenizers", "[]", LILY_UNSUPPORTED, "\"pre_tokenizer\" has 0 parts"},
-    {"pre_tokenizer/pretokenizers/0/behavior", "\"Removed\"", LILY_UNSUPPORTED, "\"behavior\" of Split is Removed"},
+    {"pre_tokenizer/pretokenizers/0/behavior", "\"Removed\"", LILY_UNSUPPORTED,
+     "\"behavior\" of Split is Removed"},
     {"pre_tokenizer/pretokenizers/0/invert", "true", LILY_UNSUPPORTED, "\"invert\" of Split is true"},
     {"pre_tokenizer/pretokenizers/0/pattern", "{\"String\":\"a\"}", LILY_UNSUPPORTED, "has no Regex"},
     {"pre_tokenizer/pretokenizers/0/pattern/Regex", "\"\"", LILY_FORMAT, "has 0 bytes"},
@@ -56,7 +57,8 @@ static const damage damages[] = {
     {"pre_tokenizer/pretokenizers/0/pattern/Regex", "\"(a|(?R))\"", LILY_UNSUPPORTED, "a group at byte 3"},
     {"pre_tokenizer/pretokenizers/1/use_regex", "true", LILY_UNSUPPORTED, "\"use_regex\" of the ByteLevel"},
     {"pre_tokenizer/pretokenizers/1/add_prefix_space", "1", LILY_FORMAT, "is not true or false"},
-    {"post_processor", "{\"type\":\"TemplateProcessing\"}", LILY_UNSUPPORTED, "\"post_processor\" is TemplateProcessing"},
+    {"post_processor", "{\"type\":\"TemplateProcessing\"}", LILY_UNSUPPORTED,
+     "\"post_processor\" is TemplateProcessing"},
     {"decoder/type", "\"WordPiece\"", LILY_UNSUPPORTED, "\"decoder\" is WordPiece"},
     {"model/type", "\"Unigram\"", LILY_UNSUPPORTED, "\"model\" is Unigram, expected BPE"},
     {"model/byte_fallback", "true", LILY_UNSUPPORTED, "\"byte_fallback\" of the model is true"},
@@ -110,7 +112,8 @@ static void test_damages(void **state)
         lily_err e;
         int rc = read_root(root, &e);
         if (rc != d->code || !strstr(e.text, d->sentence) || strncmp(e.text, "tokenizer.json: ", 16) != 0)
-            fail_msg("%s = %s: %s (%s)", d->path, d->value ? d->value : "removed", lily_err_name(rc), rc ? e.text : "");
+            fail_msg("%s = %s: %s (%s)", d->path, d->value ? d->value : "removed", lily_err_name(rc),
+                     rc ? e.text : "");
         json_decref(root);
     }
 }
@@ -129,7 +132,8 @@ static void test_merge_given_twice(void **state)
 static void test_older_merges(void **state)
 {
     (void)state;
-    json_t *root = fixture_model("tiny"), *model = json_object_get(root, "model"), *old = json_array(), *merge;
+    json_t *root = fixture_model("tiny"), *model = json_object_get(root, "model"), *old = json_array(),
+           *merge;
     size_t i;
     lily_err e;
     json_array_foreach(json_object_get(model, "merges"), i, merge)
@@ -225,8 +229,9 @@ static void test_split(void **state)
 static void test_split_refuses(void **state)
 {
     (void)state;
-    static const char *const patterns[] = {"\\w+", "[\\S]", "[a[b]]", "[a&&b]", "(?<n>a)", "(*ACCEPT)", "\\p", "a\\", "\\Qa\\E",
-                                           "(?C)a", "\\1", "\\pL", "\\G", "(?x: a)", "\\p{L"};
+    static const char *const patterns[] = {"\\w+", "[\\S]",   "[a[b]]",  "[a&&b]", "(?<n>a)",  "(*ACCEPT)",
+                                           "\\p",  "a\\",     "\\Qa\\E", "(?C)a",  "\\1",      "\\pL",
+                                           "\\G",  "(?x: a)", "\\p{L",   "\\p{}",  "\\p{Han}", "\\p{^L}"};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         lily_pretokenizer *p;
         lily_err e;
@@ -239,7 +244,8 @@ static void test_split_refuses(void **state)
 static void test_split_gives_up(void **state)
 {
     (void)state;
-    static const char pattern[] = "(?:a|a)+[bc]", text[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    static const char pattern[] = "(?:a|a)+[bc]",
+                      text[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     lily_pretokenizer *p;
     pieces got = {0};
     lily_err e;

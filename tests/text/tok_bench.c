@@ -25,7 +25,8 @@ int main(int argc, char **argv)
             ids.n = 0;
             if (lily_encode(t, lily_buf_str(&text), text.len, true, &ids, &e) != LILY_OK) return 1;
         }
-        printf("%s: %zu bytes, %zu ids, %.1f MB/s\n", lily_path_base(argv[i]), text.len, ids.n, (double)bytes / seconds / 1e6);
+        printf("%s: %zu bytes, %zu ids, %.1f MB/s\n", lily_path_base(argv[i]), text.len, ids.n,
+               (double)bytes / seconds / 1e6);
         lily_buf_free(&text);
         lily_ids_free(&ids);
     }

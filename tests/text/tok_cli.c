@@ -29,7 +29,8 @@ static int encode(const lily_tokenizer *t, const json_t *request, json_t **answe
     lily_ids ids = {0};
     for (size_t i = 0; i < n; i++) {
         const json_t *s = spans ? json_array_get(json_array_get(spans, i), 0) : text;
-        const json_t *control = spans ? json_array_get(json_array_get(spans, i), 1) : json_object_get(request, "special");
+        const json_t *control =
+            spans ? json_array_get(json_array_get(spans, i), 1) : json_object_get(request, "special");
         span[i] = (lily_span){json_string_value(s), json_string_length(s), json_is_true(control)};
     }
     int rc = spans ? lily_encode_spans(t, span, n, &ids, e)
@@ -50,7 +51,8 @@ static json_t *take(lily_buf *b)
 static int decode(const lily_tokenizer *t, const json_t *request, json_t **answer, lily_err *e)
 {
     const json_t *list = json_object_get(request, "ids");
-    bool skip = json_is_true(json_object_get(request, "skip")), step = json_is_true(json_object_get(request, "step"));
+    bool skip = json_is_true(json_object_get(request, "skip")),
+         step = json_is_true(json_object_get(request, "step"));
     lily_ids ids = {0};
     lily_buf out = {0};
     lily_decoder d = {0};
@@ -86,7 +88,8 @@ int main(int argc, char **argv)
         json_t *request, *answer = NULL;
         rc = lily_json_parse(&request, line, (size_t)n, "request", &e);
         if (rc != LILY_OK) break;
-        rc = json_object_get(request, "ids") ? decode(t, request, &answer, &e) : encode(t, request, &answer, &e);
+        rc = json_object_get(request, "ids") ? decode(t, request, &answer, &e)
+                                             : encode(t, request, &answer, &e);
         if (rc == LILY_OK) {
             json_dumpf(answer, stdout, JSON_ENCODE_ANY | JSON_COMPACT);
             putchar('\n');
