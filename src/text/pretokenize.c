@@ -89,6 +89,9 @@ static int translate(const char *p, size_t n, lily_buf *out, lily_err *e)
         if (in_class && (p[i] == '[' || (p[i] == '&' && i + 1 < n && p[i + 1] == '&')))
             return lily_fail(e, LILY_UNSUPPORTED,
                              "the split expression has a class inside a class at byte %zu", i);
+        if (p[i] == '[' &&
+            (i + 1 == n || p[i + 1] == ']' || (p[i + 1] == '^' && (i + 2 == n || p[i + 2] == ']'))))
+            return lily_fail(e, LILY_UNSUPPORTED, "the split expression has an empty class at byte %zu", i);
         if (!in_class && p[i] == '(' && !group_is_known(p + i, n - i))
             return lily_fail(e, LILY_UNSUPPORTED,
                              "the split expression has a group at byte %zu that is not known: %.*s", i,

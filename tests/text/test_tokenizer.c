@@ -1,4 +1,5 @@
 /* Encoding: recorded results, origins, ill-formed text, long runs. */
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
@@ -330,6 +331,39 @@ static void test_speed(void **state)
     lily_buf_free(&text);
 }
 
+/* ---- threads */
+
+static const char shared_text[] = "<think>Cafe\xcc\x81 \xe4\xbd\xa0\xe5\xa5\xbd, it's 12 o'clock\n\n</think>";
+
+/* Returns want when 200 encodings equal it. */
+static void *encode_again(void *want)
+{
+    const lily_ids *expected = want;
+    bool same = true;
+    for (int i = 0; same && i < 200; i++) {
+        lily_ids ids = {0};
+        lily_err e;
+        same = lily_encode(tiny, shared_text, sizeof shared_text - 1, true, &ids, &e) == LILY_OK &&
+               ids.n == expected->n && memcmp(ids.id, expected->id, ids.n * sizeof *ids.id) == 0;
+        lily_ids_free(&ids);
+    }
+    return same ? want : NULL;
+}
+
+static void test_threads_share_a_tokenizer(void **state)
+{
+    (void)state;
+    lily_ids want = encode(tiny, shared_text, sizeof shared_text - 1, true);
+    pthread_t thread[4];
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&thread[i], NULL, encode_again, &want), 0);
+    for (int i = 0; i < 4; i++) {
+        void *result = NULL;
+        pthread_join(thread[i], &result);
+        assert_ptr_equal(result, &want);
+    }
+    lily_ids_free(&want);
+}
+
 /* ---- memory */
 
 static void test_lost_memory(void **state)
@@ -378,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_long_runs),
         cmocka_unit_test(test_disordered_marks),
         cmocka_unit_test(test_speed),
+        cmocka_unit_test(test_threads_share_a_tokenizer),
         cmocka_unit_test(test_lost_memory),
     };
     return cmocka_run_group_tests(tests, open_tiny, close_tiny);

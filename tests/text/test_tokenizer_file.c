@@ -229,9 +229,10 @@ static void test_split(void **state)
 static void test_split_refuses(void **state)
 {
     (void)state;
-    static const char *const patterns[] = {"\\w+", "[\\S]",   "[a[b]]",  "[a&&b]", "(?<n>a)",  "(*ACCEPT)",
-                                           "\\p",  "a\\",     "\\Qa\\E", "(?C)a",  "\\1",      "\\pL",
-                                           "\\G",  "(?x: a)", "\\p{L",   "\\p{}",  "\\p{Han}", "\\p{^L}"};
+    static const char *const patterns[] = {"\\w+",   "[\\S]",    "[a[b]]",    "[]a]", "[^]a]",   "[",
+                                           "[a&&b]", "(?<n>a)",  "(*ACCEPT)", "\\p",  "a\\",     "\\Qa\\E",
+                                           "(?C)a",  "\\1",      "\\pL",      "\\G",  "(?x: a)", "\\p{L",
+                                           "\\p{}",  "\\p{Han}", "\\p{^L}"};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         lily_pretokenizer *p;
         lily_err e;
