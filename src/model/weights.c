@@ -196,8 +196,8 @@ static shape matrix_shape(matrix_size s, uint32_t last)
 static int check_quant(const binder *b, const lily_tensor *w, const lily_tensor *scales, lily_quant q,
                        matrix_size s)
 {
-    uint64_t words = w->rank ? w->dim[w->rank - 1] : 0,
-             groups = scales->rank ? scales->dim[scales->rank - 1] : 0;
+    uint64_t words = w->rank ? w->dim[w->rank - 1] : 0;
+    uint64_t groups = scales->rank ? scales->dim[scales->rank - 1] : 0;
     if (q.bits == 0)
         return lily_fail(b->e, LILY_FORMAT, "%s: %s is quantised, but config.json does not say how", w->file,
                          w->name);
@@ -245,8 +245,8 @@ static int bind_matrix(binder *b, lily_matrix *m, const char *module, matrix_siz
     const lily_tensor *w;
     snprintf(name, sizeof name, "%s.weight", module);
     TRY(take(b, &w, name));
-    *m =
-        (lily_matrix){.codes = w->data, .experts = s.experts ? s.experts : 1, .rows = s.rows, .cols = s.cols};
+    *m = (lily_matrix){.codes = w->data, .rows = s.rows, .cols = s.cols};
+    m->experts = s.experts ? s.experts : 1;
     if (w->dtype == LILY_U32) return bind_quantised(b, m, w, module, s);
     if (w->dtype != LILY_BF16 && w->dtype != LILY_F32) return wrong_type(b, w, "U32, BF16 or F32");
     m->bits = w->dtype == LILY_BF16 ? 16 : 32;

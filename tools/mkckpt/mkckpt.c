@@ -190,8 +190,8 @@ static int remove_config(const char *dir, lily_err *e)
 {
     char *path = lily_path_join(dir, "config.json");
     if (!path) return lily_no_memory(e, strlen(dir), "a path");
-    int rc = unlink(path) == 0 || errno == ENOENT ? LILY_OK
-                                                  : lily_fail(e, LILY_IO, "%s: %s", path, strerror(errno));
+    int rc = LILY_OK;
+    if (unlink(path) != 0 && errno != ENOENT) rc = lily_fail(e, LILY_IO, "%s: %s", path, strerror(errno));
     lily_free(path);
     return rc;
 }
