@@ -87,20 +87,21 @@ static uint64_t keep_alive(lily_http *h, http_conn *c, uint64_t now)
     static const char comment[] = ": keep-alive\n\n";
     lily_http_req *req = c->req;
     if (!req || h->opt.keep_alive_seconds < 0) return HTTP_NEVER;
-    uint64_t due = HTTP_NEVER;
+    uint64_t due = HTTP_NEVER, step = (uint64_t)(h->opt.keep_alive_seconds * 1e9);
+    bool silent = false;
     pthread_mutex_lock(&req->lock);
     /* A client that has unread bytes queued needs no sign of life. */
     if (req->state == HTTP_STREAM && req->events && req->out.len == req->sent) {
-        uint64_t step = (uint64_t)(h->opt.keep_alive_seconds * 1e9);
-        if (now >= req->last_out + step) {
+        silent = now >= req->last_out + step;
+        if (silent) {
             lily_buf_add(&req->out, comment, sizeof comment - 1);
             req->out.failed = false;
             req->last_out = now;
-            http_resume(c);
         }
         due = req->last_out + step;
     }
     pthread_mutex_unlock(&req->lock);
+    if (silent) http_resume(c);
     return due;
 }
 
@@ -120,6 +121,7 @@ static uint64_t run_clock(lily_http *h)
 
 static int poll_timeout(lily_http *h, uint64_t next)
 {
+    if (h->resumed) return 0;
     uint64_t ms = 60000, now = lily_now_ns();
     if (next != HTTP_NEVER) ms = next > now ? (next - now) / 1000000 + 1 : 0;
     unsigned long long theirs;
@@ -195,6 +197,7 @@ static bool loop_once(lily_http *h)
     for (nfds_t i = 1; i < library; i++)
         if (has_left(of[i - 1], p[i].revents)) http_cut(of[i - 1]);
     bool more = !p[0].revents || take_news(h);
+    h->resumed = false;
     run_library(h, p + library, n - library);
     return more;
 }

@@ -74,6 +74,7 @@ struct lily_http {
     pthread_t thread;
     int wake_pipe[2];
     http_conn *conns;              /* network thread only */
+    bool resumed;                  /* the library has to run before the next wait; network thread only */
     pthread_mutex_t lock;          /* guards all below */
     pthread_cond_t idle;
     lily_http_req *ready;          /* requests with news for the network thread */

@@ -45,6 +45,7 @@ void http_resume(http_conn *c)
 {
     if (!c->suspended) return;
     c->suspended = false;
+    c->server->resumed = true;
     MHD_resume_connection(c->mhd);
 }
 
@@ -229,7 +230,8 @@ enum MHD_Result http_on_request(void *server, struct MHD_Connection *mhd, const 
 
 /* ---- answering */
 
-/* The library wants the next bytes of a stream. */
+/* The library wants the next bytes of a stream.  It holds a lock of its own meanwhile, hence it is never called with
+ * req->lock held.  News that come between the look and the suspension are served later by this same thread. */
 static ssize_t read_stream(void *arg, uint64_t pos, char *buf, size_t max)
 {
     (void)pos;
@@ -254,18 +256,18 @@ static ssize_t read_stream(void *arg, uint64_t pos, char *buf, size_t max)
         c->watched = false;
     } else {
         c->suspended = true;
-        MHD_suspend_connection(c->mhd);
     }
     pthread_mutex_unlock(&req->lock);
+    if (c->suspended) MHD_suspend_connection(c->mhd);
     return n;
 }
 
-static struct MHD_Response *make_response(http_conn *c, bool stopping)
+/* Once an answer is begun, its status and headers, and the body of a whole one, change no more: no lock is needed. */
+static struct MHD_Response *make_response(http_conn *c, bool whole, bool stopping)
 {
     lily_http_req *req = c->req;
-    bool stream = req->state == HTTP_STREAM || req->state == HTTP_ENDED;
     struct MHD_Response *r;
-    if (stream) r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_stream, c, NULL);
+    if (!whole) r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_stream, c, NULL);
     else r = MHD_create_response_from_buffer(req->out.len, req->out.data, MHD_RESPMEM_MUST_COPY);
     if (!r) return NULL;
     bool ok = true;
@@ -294,24 +296,22 @@ static enum MHD_Result send_answer(http_conn *c)
     pthread_mutex_lock(&h->lock);
     bool stopping = h->stopping;
     pthread_mutex_unlock(&h->lock);
-    enum MHD_Result rc = MHD_YES;
     pthread_mutex_lock(&req->lock);
-    if (atomic_load(&req->gone)) {
-        rc = MHD_NO;
-    } else if (req->state == HTTP_OPEN) {
-        c->watched = true;
+    enum http_state answer = req->state;
+    pthread_mutex_unlock(&req->lock);
+    if (atomic_load(&req->gone)) return MHD_NO;
+    /* A client that half-closes is not watched for once the answer is complete: it shall have it. */
+    c->watched = answer == HTTP_OPEN || answer == HTTP_STREAM;
+    if (answer == HTTP_OPEN) {
         c->suspended = true;
         MHD_suspend_connection(c->mhd);
-    } else {
-        c->watched = req->state == HTTP_STREAM;
-        struct MHD_Response *r = make_response(c, stopping);
-        rc = r ? MHD_queue_response(c->mhd, (unsigned)req->status, r) : MHD_NO;
-        if (r) MHD_destroy_response(r);
-        if (req->state == HTTP_REPLY) lily_buf_free(&req->out);
-        unsigned limit = (unsigned)(h->opt.write_seconds + 0.999);
-        MHD_set_connection_option(c->mhd, MHD_CONNECTION_OPTION_TIMEOUT, limit);
+        return MHD_YES;
     }
-    pthread_mutex_unlock(&req->lock);
+    struct MHD_Response *r = make_response(c, answer == HTTP_REPLY, stopping);
+    if (!r) return MHD_NO;
+    enum MHD_Result rc = MHD_queue_response(c->mhd, (unsigned)req->status, r);
+    MHD_destroy_response(r);
+    MHD_set_connection_option(c->mhd, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)(h->opt.write_seconds + 0.999));
     return rc;
 }
 

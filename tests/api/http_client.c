@@ -91,17 +91,23 @@ lily_http *test_open(lily_http_options opt)
     return h;
 }
 
+lily_http_req *test_try_take(void)
+{
+    pthread_mutex_lock(&lock);
+    lily_http_req *req = held_count ? held[--held_count] : NULL;
+    pthread_mutex_unlock(&lock);
+    return req;
+}
+
 lily_http_req *test_take(void)
 {
     uint64_t start = lily_now_ns();
-    for (;;) {
-        pthread_mutex_lock(&lock);
-        lily_http_req *req = held_count ? held[--held_count] : NULL;
-        pthread_mutex_unlock(&lock);
-        if (req) return req;
+    lily_http_req *req;
+    while (!(req = test_try_take())) {
         if (lily_seconds_since(start) > 5) fail_msg("no request came to its handler");
         usleep(1000);
     }
+    return req;
 }
 
 int test_gone_calls(void) { return atomic_load(&gone_calls); }
@@ -116,15 +122,19 @@ bool test_wait_gone(lily_http_req *req, double seconds)
 
 /* ---- the client */
 
-int client_open(lily_http *h)
+static int open_with(lily_http *h, int receive_bytes)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)lily_http_port(h))};
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_true(fd >= 0);
+    if (receive_bytes) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
     return fd;
 }
+
+int client_open(lily_http *h) { return open_with(h, 0); }
+int client_open_small(lily_http *h) { return open_with(h, 8192); }
 
 void client_send(int fd, const char *text)
 {
@@ -138,15 +148,24 @@ void client_send(int fd, const char *text)
 
 const char *client_read_until(int fd, const char *text, double seconds)
 {
-    static char buf[1 << 20];
-    size_t n = 0;
+    static _Thread_local char buf[1 << 20];
+    size_t n = 0, want = strlen(text);
     uint64_t start = lily_now_ns();
     buf[0] = 0;
-    while (n < sizeof buf - 1 && !(n && strstr(n > 64 ? buf + n - 64 : buf, text))) {
+    while (n < sizeof buf - 1) {
         double left = seconds - lily_seconds_since(start);
         if (left <= 0 || poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, (int)(left * 1e3) + 1) <= 0) break;
-        if (recv(fd, buf + n, 1, 0) <= 0) break;    /* byte by byte: what follows is for the next call */
-        buf[++n] = 0;
+        /* Looks first and takes only what belongs to this call: what follows is for the next. */
+        ssize_t k = recv(fd, buf + n, sizeof buf - 1 - n, MSG_PEEK);
+        if (k <= 0) break;
+        buf[n + (size_t)k] = 0;
+        size_t from = n < want ? 0 : n - want;
+        char *found = strstr(buf + from, text);
+        size_t end = found ? (size_t)(found - buf) + want : n + (size_t)k;
+        recv(fd, buf + n, end - n, 0);
+        n = end;
+        buf[n] = 0;
+        if (found) break;
     }
     return buf;
 }

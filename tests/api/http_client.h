@@ -14,14 +14,16 @@ lily_http *test_open(lily_http_options opt);
 
 /* The next held request, with a reference for the caller; fails after five seconds. */
 lily_http_req *test_take(void);
+lily_http_req *test_try_take(void);    /* NULL when there is none now */
 /* How often on_gone was called for held requests since the last test_open. */
 int test_gone_calls(void);
 /* True when the client was seen to leave within `seconds`, while this thread is busy. */
 bool test_wait_gone(lily_http_req *req, double seconds);
 
 int client_open(lily_http *h);
+int client_open_small(lily_http *h);    /* with a receive buffer that is soon full */
 void client_send(int fd, const char *text);
-/* Reads until the text occurs (returned buffer: static, NUL-terminated), the connection ends or the time is over. */
+/* Reads until the text occurs (returned buffer: one a thread, NUL-terminated), the connection ends or the time is over. */
 const char *client_read_until(int fd, const char *text, double seconds);
 /* Opens, sends, half-reads: everything until the server closes or a second has passed. */
 const char *client_exchange(lily_http *h, const char *text);
