@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/select.h>
@@ -17,7 +16,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-enum { MAX_CONNECTIONS = 512, MAX_POLLED = FD_SETSIZE + MAX_CONNECTIONS + 1 };
+enum { MAX_CONNECTIONS = 512, MAX_POLLED = FD_SETSIZE + MAX_CONNECTIONS + HTTP_MAX_LINGER + 1 };
 
 #ifdef POLLRDHUP
 enum { WATCH_EVENTS = POLLRDHUP };
@@ -107,7 +106,7 @@ static uint64_t keep_alive(lily_http *h, http_conn *c, uint64_t now)
 
 static uint64_t run_clock(lily_http *h)
 {
-    uint64_t now = lily_now_ns(), next = HTTP_NEVER;
+    uint64_t now = lily_now_ns(), next = http_linger_clock(h, now);
     for (http_conn *c = h->conns; c; c = c->next) {
         if (now >= c->deadline) http_cut(c);
         if (c->deadline < next) next = c->deadline;
@@ -191,10 +190,13 @@ static bool loop_once(lily_http *h)
         of[n - 1] = c;
         p[n++] = (struct pollfd){.fd = c->fd, .events = c->peeked ? 0 : WATCH_EVENTS};
     }
+    nfds_t linger = n;
+    n = http_linger_poll(h, p, n);
     nfds_t library = n;
     n = add_library(h, p, n);
     if (poll(p, n, timeout) < 0) return true;
-    for (nfds_t i = 1; i < library; i++)
+    http_linger_read(h, p + linger);
+    for (nfds_t i = 1; i < linger; i++)
         if (has_left(of[i - 1], p[i].revents)) http_cut(of[i - 1]);
     bool more = !p[0].revents || take_news(h);
     h->resumed = false;
@@ -210,6 +212,7 @@ static void *network_main(void *arg)
     for (http_conn *c = h->conns; c; c = c->next) http_cut(c);
     MHD_run(h->mhd);
     MHD_stop_daemon(h->mhd);
+    http_linger_close(h);
     serve_all_ready(h);    /* releases what is still listed; nothing can be added any more */
     return NULL;
 }

@@ -7,6 +7,7 @@
 #define LILY_API_HTTP_INTERNAL_H
 
 #include <microhttpd.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -45,7 +46,7 @@ struct lily_http_req {
     /* network thread only */
     http_conn *conn;               /* NULL once the request is over */
     uint64_t body_seen;            /* bytes, also those that were too many */
-    bool handled, queued_answer;
+    bool handled;                  /* its body was read whole, and it counts as in flight */
     /* any thread */
     atomic_bool gone;
     pthread_mutex_t lock;          /* guards all below */
@@ -65,6 +66,15 @@ struct lily_http_req {
     lily_http_req *next_ready;     /* guarded by server->lock */
 };
 
+/* A connection whose request was refused while its body was still coming.  Closing it at once would reset it, and
+ * the client might never read why: what it sends is read and thrown away for a while. */
+typedef struct http_linger {
+    int fd;                        /* a duplicate of the socket */
+    uint64_t deadline;             /* ns */
+} http_linger;
+
+enum { HTTP_MAX_LINGER = 16 };
+
 struct lily_http {
     lily_http_options opt;         /* with the defaults filled in */
     struct MHD_Daemon *mhd;
@@ -74,6 +84,8 @@ struct lily_http {
     pthread_t thread;
     int wake_pipe[2];
     http_conn *conns;              /* network thread only */
+    http_linger lingers[HTTP_MAX_LINGER];    /* the first linger_count; network thread only */
+    int linger_count;
     bool resumed;                  /* the library has to run before the next wait; network thread only */
     pthread_mutex_t lock;          /* guards all below */
     pthread_cond_t idle;
@@ -93,6 +105,13 @@ void http_on_connection(void *server, struct MHD_Connection *c, void **context,
                         enum MHD_ConnectionNotificationCode code);
 void http_cut(http_conn *c);       /* the client is gone or too slow */
 void http_resume(http_conn *c);
+
+/* http_linger.c */
+void http_linger_add(lily_http *h, int fd);
+uint64_t http_linger_clock(lily_http *h, uint64_t now);    /* closes the overdue; the next deadline */
+nfds_t http_linger_poll(const lily_http *h, struct pollfd *p, nfds_t n);
+void http_linger_read(lily_http *h, const struct pollfd *p);
+void http_linger_close(lily_http *h);
 
 /* http_answer.c */
 void http_mark_gone(lily_http_req *req);

@@ -322,6 +322,7 @@ void http_on_done(void *server, struct MHD_Connection *mhd, void **state, enum M
     lily_http_req *req = c ? c->req : NULL;
     if (!req) return;
     if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK) http_mark_gone(req);
+    else if (!req->handled) http_linger_add(h, c->fd);
     *state = NULL;
     c->req = NULL;
     c->watched = c->peeked = false;

@@ -136,14 +136,15 @@ static int open_with(lily_http *h, int receive_bytes)
 int client_open(lily_http *h) { return open_with(h, 0); }
 int client_open_small(lily_http *h) { return open_with(h, 8192); }
 
-void client_send(int fd, const char *text)
+bool client_send(int fd, const char *text)
 {
     for (size_t n = strlen(text); n;) {
         ssize_t k = send(fd, text, n, MSG_NOSIGNAL);
-        if (k <= 0) return;    /* the server may refuse early */
+        if (k <= 0) return false;
         text += k;
         n -= (size_t)k;
     }
+    return true;
 }
 
 const char *client_read_until(int fd, const char *text, double seconds)

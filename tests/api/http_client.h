@@ -22,7 +22,7 @@ bool test_wait_gone(lily_http_req *req, double seconds);
 
 int client_open(lily_http *h);
 int client_open_small(lily_http *h);    /* with a receive buffer that is soon full */
-void client_send(int fd, const char *text);
+bool client_send(int fd, const char *text);    /* false: the server has closed */
 /* Reads until the text occurs (returned buffer: one a thread, NUL-terminated), the connection ends or the time is over. */
 const char *client_read_until(int fd, const char *text, double seconds);
 /* Opens, sends, half-reads: everything until the server closes or a second has passed. */
