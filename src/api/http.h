@@ -46,7 +46,8 @@ typedef struct lily_http_options {
     double idle_seconds;            /* 0: 60; between the end of an answer and the whole next head */
     double write_seconds;           /* 0: 60; without any byte taken by the client */
     double keep_alive_seconds;      /* 0: 10; in event streams a comment after so long a silence; < 0: never */
-    /* The body of an answer that the server itself makes (400 404 405 413 431 500 503), a JSON text. */
+    /* The body of an answer that the server itself makes (400 404 405 413 431 500 503), a JSON text; on any thread.
+     * Only text that is no HTTP at all, and heads beyond four times the limit, are refused without it. */
     void (*format_error)(int status, const char *sentence, lily_buf *body);
     const lily_http_route *routes;  /* ended by one without a path; must outlive the server */
     void *arg;                      /* given to every handler */
