@@ -25,7 +25,7 @@ static size_t spelled(const lily_tokenizer *k, const lily_ids *ids, size_t at, c
 
 /* A message ends where the next begins, so that boundary is every <|im_start|> but the first.  The thinking of an
  * old turn is left out of later prompts: they part right behind "<|im_start|>assistant\n". */
-static int find_marks(lily_prompt *p, const lily_tokenizer *k, lily_err *e)
+static int find_marks(lily_chat_prompt *p, const lily_tokenizer *k, lily_err *e)
 {
     static const char start_text[] = "<|im_start|>";
     int32_t start = lily_token_find(k, start_text, sizeof start_text - 1);
@@ -44,7 +44,7 @@ static int find_marks(lily_prompt *p, const lily_tokenizer *k, lily_err *e)
 
 /* ---- the prompt ---- */
 
-static int encode_rendered(lily_prompt *p, const lily_tokenizer *k, lily_err *e)
+static int encode_rendered(lily_chat_prompt *p, const lily_tokenizer *k, lily_err *e)
 {
     const lily_rendered *r = &p->rendered;
     lily_span *spans = lily_calloc(r->n_spans, sizeof *spans);
@@ -61,10 +61,10 @@ static int encode_rendered(lily_prompt *p, const lily_tokenizer *k, lily_err *e)
     return rc;
 }
 
-int lily_prompt_make(lily_prompt *out, const lily_template *t, const lily_tokenizer *k, const json_t *messages,
+int lily_chat_prompt_make(lily_chat_prompt *out, const lily_template *t, const lily_tokenizer *k, const json_t *messages,
                      const json_t *tools, const json_t *kwargs, lily_err *e)
 {
-    *out = (lily_prompt){0};
+    *out = (lily_chat_prompt){0};
     json_t *normal = NULL;
     int rc = lily_messages_normalize(messages, &normal, e);
     if (rc == LILY_OK) rc = lily_template_render(t, normal, tools, kwargs, true, &out->rendered, e);
@@ -72,16 +72,16 @@ int lily_prompt_make(lily_prompt *out, const lily_template *t, const lily_tokeni
     if (rc == LILY_OK) rc = encode_rendered(out, k, e);
     if (rc == LILY_OK) rc = find_marks(out, k, e);
     if (rc == LILY_OK) out->in_think = lily_rendered_in_think(&out->rendered);
-    else lily_prompt_free(out);
+    else lily_chat_prompt_free(out);
     return rc;
 }
 
-void lily_prompt_free(lily_prompt *p)
+void lily_chat_prompt_free(lily_chat_prompt *p)
 {
     lily_rendered_free(&p->rendered);
     lily_ids_free(&p->ids);
     lily_free(p->marks);
-    *p = (lily_prompt){0};
+    *p = (lily_chat_prompt){0};
 }
 
 /* ---- the run ---- */
@@ -104,7 +104,7 @@ static void wake(void *user)
     pthread_mutex_unlock(&r->lock);
 }
 
-static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const lily_prompt *p, lily_err *e)
+static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const lily_chat_prompt *p, lily_err *e)
 {
     lily_answer_options answer = {.tokenizer = lily_engine_tokenizer(g),
                                   .thinking = p->in_think,
@@ -136,8 +136,8 @@ static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const li
 
 int lily_chat_start(lily_chat_run **out, lily_engine *g, const lily_chat *chat, uint32_t *n_prompt, lily_err *e)
 {
-    lily_prompt prompt;
-    TRY(lily_prompt_make(&prompt, lily_engine_template(g), lily_engine_tokenizer(g), chat->messages, chat->tools,
+    lily_chat_prompt prompt;
+    TRY(lily_chat_prompt_make(&prompt, lily_engine_template(g), lily_engine_tokenizer(g), chat->messages, chat->tools,
                          chat->kwargs, e));
     if (n_prompt) *n_prompt = (uint32_t)prompt.ids.n;
     lily_chat_run *r = lily_calloc(1, sizeof *r);
@@ -147,7 +147,7 @@ int lily_chat_start(lily_chat_run **out, lily_engine *g, const lily_chat *chat, 
         pthread_cond_init(&r->more, NULL);
         rc = submit(r, g, chat, &prompt, e);
     }
-    lily_prompt_free(&prompt);
+    lily_chat_prompt_free(&prompt);
     if (rc == LILY_OK) *out = r;
     else lily_chat_free(r);
     return rc;

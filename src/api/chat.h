@@ -18,20 +18,20 @@
 
 /* ---- the prompt ---- */
 
-typedef struct lily_prompt {
+typedef struct lily_chat_prompt {
     lily_rendered rendered;
     lily_ids ids;
     uint32_t *marks;            /* positions that later prompts of the conversation will share: where a message
                                    begins, and where an assistant's turn begins to speak; ascending, owned */
     uint32_t n_marks;
     bool in_think;              /* it ends inside a think block: the reply begins with reasoning */
-} lily_prompt;                  /* {0} is an empty one */
+} lily_chat_prompt;                  /* {0} is an empty one */
 
 /* messages: in OpenAI's form, as the client sent them; tools and kwargs may be NULL.  Errors as those of
  * lily_messages_normalize and lily_template_render. */
-int lily_prompt_make(lily_prompt *out, const lily_template *t, const lily_tokenizer *k, const json_t *messages,
+int lily_chat_prompt_make(lily_chat_prompt *out, const lily_template *t, const lily_tokenizer *k, const json_t *messages,
                      const json_t *tools, const json_t *kwargs, lily_err *e);
-void lily_prompt_free(lily_prompt *p);
+void lily_chat_prompt_free(lily_chat_prompt *p);
 
 /* ---- the request ---- */
 

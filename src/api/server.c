@@ -50,7 +50,9 @@ static int open_http(server *s, lily_err *e)
                               .format_error = lily_http_error_json,
                               .routes = routes,
                               .arg = &s->api};
-    return lily_http_open(&s->http, &http, e);
+    TRY(lily_http_open(&s->http, &http, e));
+    lily_log(LILY_LOG_INFO, "listening on http://%s:%d", http.host ? http.host : "127.0.0.1", lily_http_port(s->http));
+    return LILY_OK;
 }
 
 /* ---- loading ---- */
@@ -98,7 +100,6 @@ static void finish_answers(server *s, const sigset_t *ends)
 
 static int serve(server *s, const sigset_t *ends, lily_err *e)
 {
-    const char *host = s->o->host ? s->o->host : "127.0.0.1";
     sigset_t all = *ends;
     sigaddset(&all, SIGUSR1);
     bool ready = false, stop = false;
@@ -111,8 +112,8 @@ static int serve(server *s, const sigset_t *ends, lily_err *e)
         }
         ready = true;
         TRY(loaded(s, e));
-        if (!stop) lily_log(LILY_LOG_INFO, "serving %s on http://%s:%d", lily_engine_model_name(s->engine), host,
-                            lily_http_port(s->http));
+        if (!stop) lily_log(LILY_LOG_INFO, "ready: %s on %s", lily_engine_model_name(s->engine),
+                            lily_engine_device_text(s->engine));
     }
     lily_log(LILY_LOG_INFO, "stopping");
     finish_answers(s, ends);

@@ -61,15 +61,15 @@ static int tokenize_messages(const lily_job *job, lily_engine *g, json_t *body, 
 {
     lily_openai_request q;
     lily_openai_defaults d = lily_api_defaults(job->api, g);
-    lily_prompt prompt = {0};
+    lily_chat_prompt prompt = {0};
     int rc = lily_openai_prompt_read(&q, body, &d, r);
     if (rc == LILY_OK) {
-        rc = lily_prompt_make(&prompt, lily_engine_template(g), lily_engine_tokenizer(g), q.chat.messages,
+        rc = lily_chat_prompt_make(&prompt, lily_engine_template(g), lily_engine_tokenizer(g), q.chat.messages,
                               q.chat.tools, q.chat.kwargs, &r->err);
         if (rc == LILY_OK) put_tokens(out, lily_engine_tokenizer(g), &prompt.ids, with_pieces);
         else lily_name_messages(r);
     }
-    lily_prompt_free(&prompt);
+    lily_chat_prompt_free(&prompt);
     lily_openai_request_free(&q);
     return rc;
 }
