@@ -63,5 +63,6 @@ void lily_handle_health(lily_http_req *req, void *api);         /* ops.c */
 void lily_handle_script(lily_http_req *req, void *api);
 void lily_handle_tokenize(lily_http_req *req, void *api);       /* tokens.c */
 void lily_handle_detokenize(lily_http_req *req, void *api);
+void lily_handle_apply_template(lily_http_req *req, void *api);
 
 #endif

@@ -29,6 +29,7 @@ static const lily_http_route routes[] = {
     {"GET", "/health", lily_handle_health},
     {"POST", "/tokenize", lily_handle_tokenize},
     {"POST", "/detokenize", lily_handle_detokenize},
+    {"POST", "/apply-template", lily_handle_apply_template},
     {"GET", "/script", lily_handle_script},
     {NULL, NULL, NULL},
 };

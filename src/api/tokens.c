@@ -1,9 +1,10 @@
-/* tokens.c - POST /tokenize and /detokenize: text and ids, for clients that count.
+/* tokens.c - POST /tokenize, /detokenize and /apply-template: text, ids and prompts, for clients that count or look.
  *
  *     {"content": TEXT, "parse_special": true, "with_pieces": false}  ->  {"tokens": [id …]}
  *                                                   with pieces: [{"id", "piece"} …]
  *     {"messages": […], "tools": […], "chat_template_kwargs": {…}}    ->  the ids of the rendered prompt
  *     {"tokens": [id …]}                                              ->  {"content": TEXT}
+ *     a chat request to /apply-template                               ->  {"prompt": TEXT}
  *
  * "prompt" is another name of "content".  There are no tokens that "add_special" could add. */
 #include <stddef.h>
@@ -55,23 +56,40 @@ static void put_tokens(lily_buf *out, const lily_tokenizer *k, const lily_ids *i
     lily_buf_puts(out, "]}");
 }
 
-/* Takes over `body`. */
-static int tokenize_messages(const lily_job *job, lily_engine *g, json_t *body, bool with_pieces, lily_buf *out,
-                             lily_refusal *r)
+/* The prompt of a chat request; takes over `body`. */
+static int read_prompt(const lily_job *job, lily_engine *g, json_t *body, lily_chat_prompt *prompt, lily_refusal *r)
 {
     lily_openai_request q;
     lily_openai_defaults d = lily_api_defaults(job->api, g);
-    lily_chat_prompt prompt = {0};
     int rc = lily_openai_prompt_read(&q, body, &d, r);
     if (rc == LILY_OK) {
-        rc = lily_chat_prompt_make(&prompt, lily_engine_template(g), lily_engine_tokenizer(g), q.chat.messages,
-                              q.chat.tools, q.chat.kwargs, &r->err);
-        if (rc == LILY_OK) put_tokens(out, lily_engine_tokenizer(g), &prompt.ids, with_pieces);
-        else lily_name_messages(r);
+        rc = lily_chat_prompt_make(prompt, lily_engine_template(g), lily_engine_tokenizer(g), q.chat.messages,
+                                   q.chat.tools, q.chat.kwargs, &r->err);
+        if (rc != LILY_OK) lily_name_messages(r);
     }
-    lily_chat_prompt_free(&prompt);
     lily_openai_request_free(&q);
     return rc;
+}
+
+static int tokenize_messages(const lily_job *job, lily_engine *g, json_t *body, bool with_pieces, lily_buf *out,
+                             lily_refusal *r)
+{
+    lily_chat_prompt prompt = {0};
+    TRY(read_prompt(job, g, body, &prompt, r));
+    put_tokens(out, lily_engine_tokenizer(g), &prompt.ids, with_pieces);
+    lily_chat_prompt_free(&prompt);
+    return LILY_OK;
+}
+
+static int apply_template(const lily_job *job, json_t *body, lily_buf *out, lily_refusal *r)
+{
+    lily_chat_prompt prompt = {0};
+    TRY(read_prompt(job, atomic_load(&job->api->engine), body, &prompt, r));
+    lily_buf_puts(out, "{\"prompt\":");
+    lily_json_put_string(out, lily_buf_str(&prompt.rendered.text), prompt.rendered.text.len);
+    lily_buf_putc(out, '}');
+    lily_chat_prompt_free(&prompt);
+    return LILY_OK;
 }
 
 static int tokenize_text(lily_engine *g, const text_request *q, lily_buf *out, lily_refusal *r)
@@ -160,6 +178,7 @@ static void run_job(lily_job *job, int (*work)(const lily_job *, json_t *, lily_
 
 static void tokenize_job(lily_job *job) { run_job(job, tokenize); }
 static void detokenize_job(lily_job *job) { run_job(job, detokenize); }
+static void template_job(lily_job *job) { run_job(job, apply_template); }
 
 void lily_handle_tokenize(lily_http_req *req, void *api)
 {
@@ -169,4 +188,9 @@ void lily_handle_tokenize(lily_http_req *req, void *api)
 void lily_handle_detokenize(lily_http_req *req, void *api)
 {
     if (lily_api_engine(api, req)) lily_job_start(api, req, detokenize_job);
+}
+
+void lily_handle_apply_template(lily_http_req *req, void *api)
+{
+    if (lily_api_engine(api, req)) lily_job_start(api, req, template_job);
 }
