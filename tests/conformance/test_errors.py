@@ -1,0 +1,69 @@
+"""The shape of errors and the library exceptions made of them."""
+import openai
+import pytest
+
+from support import refused
+
+MSG = [{"role": "user", "content": "hi"}]
+
+
+@pytest.mark.parametrize("body,param", [
+    ({}, "messages"), ({"messages": []}, "messages"), ({"messages": "hi"}, "messages"), ({"messages": [5]}, "messages"),
+    ({"messages": [{"content": "hi"}]}, "messages"), ({"messages": [{"role": "user"}]}, "messages"),
+    ({"messages": [{"role": "wizard", "content": "x"}]}, "messages"),
+    ({"messages": MSG, "temperature": "hot"}, "temperature"), ({"messages": MSG, "max_tokens": "many"}, "max_tokens"),
+    ({"messages": MSG, "stream": "yes"}, "stream"), ({"messages": MSG, "stop": 5}, "stop"),
+    ({"messages": MSG, "tools": "all"}, "tools"), ({"messages": MSG, "tool_choice": "maybe", "tools": [
+        {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]}, "tool_choice"),
+    ({"messages": MSG, "seed": "x"}, "seed"), ({"messages": MSG, "logit_bias": [1]}, "logit_bias"),
+    ({"messages": MSG, "top_p": []}, "top_p"), ({"messages": MSG, "n": "two"}, "n")],
+    ids=lambda x: x if isinstance(x, str) else None)
+def test_bad_request(api, body, param):
+    """The developer of a client would not be told what is wrong and where."""
+    r = api.post("/v1/chat/completions", {"model": api.model, "max_tokens": 4, **body})
+    refused(r, [400], param=param)
+
+
+def test_not_json(api):
+    """A broken client would get a page it cannot parse."""
+    r = api.http.post("/v1/chat/completions", content=b"{not json", headers={"content-type": "application/json"})
+    refused(r, [400])
+
+
+def test_json_but_not_an_object(api):
+    """A list or a number as the body must be refused as clearly."""
+    for text in (b"[]", b"5", b'"x"', b"null", b"true"):
+        r = api.http.post("/v1/chat/completions", content=text, headers={"content-type": "application/json"})
+        refused(r, [400])
+
+
+def test_unknown_path(api):
+    """A wrong base URL is the most common slip; the client must see why."""
+    refused(api.get("/v1/no/such/thing"), [404])
+    refused(api.post("/v1/chat/completion", {"messages": MSG}), [404])
+
+
+def test_wrong_method(api):
+    """A GET in the browser's bar must explain itself."""
+    r = api.get("/v1/chat/completions")
+    refused(r, [405])
+    assert "POST" in r.headers["allow"]
+
+
+def test_sdk_bad_request(openai_client, api):
+    """Clients catch BadRequestError and show its message."""
+    with pytest.raises(openai.BadRequestError) as e:
+        openai_client.chat.completions.create(model=api.model, messages=[], max_tokens=4)
+    assert e.value.body and e.value.body["message"]
+
+
+def test_sdk_stream_bad_request(openai_client, api):
+    """An error of a streaming call must be raised, not swallowed."""
+    with pytest.raises(openai.BadRequestError):
+        list(openai_client.chat.completions.create(model=api.model, messages=[], stream=True, max_tokens=4))
+
+
+def test_sdk_not_found(openai_client):
+    """Clients catch NotFoundError to offer other models."""
+    with pytest.raises(openai.NotFoundError):
+        openai_client.models.retrieve("no-such-model-here")
