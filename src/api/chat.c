@@ -187,7 +187,7 @@ int lily_chat_wait(lily_chat_run *r, double seconds, bool *finished, lily_err *e
         bool was_complete = lily_answer_complete(r->answer);
         rc = lily_answer_feed(r->answer, ev, e);
         r->finished = ev->kind == LILY_EVENT_END;
-        if (!was_complete && lily_answer_complete(r->answer)) lily_request_cancel(r->request);
+        if (!was_complete && lily_answer_complete(r->answer)) lily_request_stop(r->request);
         lily_event_free(ev);
         ev = rc == LILY_OK && !r->finished ? lily_request_next(r->request) : NULL;
     }
