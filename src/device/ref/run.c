@@ -60,13 +60,20 @@ void ref_release(lily_dev *d, lily_exec *x)
     lily_free(x);
 }
 
+/* Bytes of a slot that a run of this many tokens uses. */
+static size_t used_bytes(const lily_exec *x, unsigned slot)
+{
+    return 4 * (size_t)lily_slot_elements(slot, x->weights->model->config, x->tokens);
+}
+
 /* Not-a-numbers that are no index either: what reads a dead slot is caught by the answer. */
 static void poison(lily_exec *x, uint64_t slots)
 {
     const uint32_t pattern = 0xffc0dead;
-    for (unsigned s = 0; s < N_SLOTS; s++)
-        for (size_t i = 0; (slots & lily_bit(s)) && i + 4 <= x->plan->slot_bytes[s]; i += 4)
-            memcpy(x->scratch + x->plan->slot_at[s] + i, &pattern, 4);
+    for (unsigned s = 0; s < N_SLOTS; s++) {
+        size_t n = slots & lily_bit(s) ? used_bytes(x, s) : 0;
+        for (size_t i = 0; i < n; i += 4) memcpy(x->scratch + x->plan->slot_at[s] + i, &pattern, 4);
+    }
 }
 
 static bool cancelled(const lily_lane *lane)
@@ -190,7 +197,7 @@ int ref_peek(lily_dev *d, lily_exec *x, unsigned slot, void *dst, size_t room, l
     (void)d;
     if (slot >= N_SLOTS || x->plan->slot_at[slot] == LILY_NO_PLACE)
         return lily_fail(e, LILY_ARGUMENT, "the plan does not keep slot %s", lily_slot_name(slot));
-    size_t bytes = 4 * (size_t)lily_slot_elements(slot, x->weights->model->config, x->tokens);
+    size_t bytes = used_bytes(x, slot);
     if (bytes > room) return lily_fail(e, LILY_ARGUMENT, "slot %s has %zu bytes, not %zu", lily_slot_name(slot), bytes, room);
     memcpy(dst, x->scratch + x->plan->slot_at[slot], bytes);
     return LILY_OK;
