@@ -22,8 +22,10 @@ static bool has_method(jinja_kind kind, const char *name)
     static const char *const of_list = " append clear copy count extend index insert pop remove reverse sort ";
     const char *names = kind == JINJA_STR ? of_str : kind == JINJA_DICT ? of_dict : kind == JINJA_LIST ? of_list : "";
     size_t n = strlen(name);
-    for (const char *at = names; (at = strstr(at, name)); at++)
-        if (n && at[-1] == ' ' && at[n] == ' ') return true;
+    for (const char *at = names; *at; at += strcspn(at, " ")) {
+        at += strspn(at, " ");
+        if (n && strcspn(at, " ") == n && memcmp(at, name, n) == 0) return true;
+    }
     return false;
 }
 
@@ -57,7 +59,8 @@ static jinja_value loop_attribute(const jinja_loop *l, const char *name)
 int jinja_attribute(jinja_ctx *c, const jinja_value *v, const char *name, jinja_value *out)
 {
     if (v->kind == JINJA_UNDEFINED) return is_undefined(c, v);
-    if (has_method(v->kind, name)) {
+    bool view = v->kind == JINJA_LIST && v->u.list->view;
+    if (!view && has_method(v->kind, name)) {
         jinja_value *self;
         TRY(jinja_alloc(c, &self, 1, sizeof *self));
         *self = *v;
@@ -99,7 +102,7 @@ int jinja_item(jinja_ctx *c, const jinja_value *v, const jinja_value *key, jinja
             return LILY_OK;
         }
     }
-    bool indexed = (v->kind == JINJA_LIST || v->kind == JINJA_STR) && (key->kind == JINJA_INT || key->kind == JINJA_BOOL);
+    bool indexed = ((v->kind == JINJA_LIST && !v->u.list->view) || v->kind == JINJA_STR) && (key->kind == JINJA_INT || key->kind == JINJA_BOOL);
     if (!indexed) return item_attribute(c, v, key, out);
     TRY(jinja_length(c, v, &n));
     int64_t at = key->kind == JINJA_BOOL ? key->u.b : key->u.i;
@@ -137,10 +140,11 @@ int jinja_slice(jinja_ctx *c, const jinja_value *v, const jinja_value bounds[3],
     int64_t from, to, step = bounds[2].kind == JINJA_INT ? bounds[2].u.i : 1;
     jinja_list *l;
     if (v->kind == JINJA_UNDEFINED) return is_undefined(c, v);
-    *out = jinja_undefined(NULL);
-    bool fits = v->kind == JINJA_LIST || v->kind == JINJA_STR;
-    for (int i = 0; i < 3; i++) fits = fits && (bounds[i].kind == JINJA_INT || bounds[i].kind == JINJA_NONE);
-    if (!fits) return LILY_OK;    /* as jinja2: a TypeError inside [] is an undefined value */
+    if ((v->kind != JINJA_LIST || v->u.list->view) && v->kind != JINJA_STR)
+        return jinja_error(c, LILY_ARGUMENT, "a %s cannot be sliced", jinja_type_name(v));
+    for (int i = 0; i < 3; i++)
+        if (bounds[i].kind != JINJA_INT && bounds[i].kind != JINJA_NONE)
+            return jinja_error(c, LILY_ARGUMENT, "a slice by a %s", jinja_type_name(&bounds[i]));
     if (step == 0) return jinja_error(c, LILY_ARGUMENT, "a slice with a step of 0");
     TRY(jinja_length(c, v, &n));
     slice_bounds(bounds, (int64_t)n, &from, &to, &step);
@@ -248,6 +252,7 @@ int jinja_binary(jinja_ctx *c, int op, const jinja_value *a, const jinja_value *
 {
     int64_t i, k;
     double x, y;
+    if (op == '%' && a->kind == JINJA_STR) return jinja_error(c, LILY_UNSUPPORTED, "formatting by %% is not supported");
     if (a->kind == JINJA_UNDEFINED) return is_undefined(c, a);
     if (b->kind == JINJA_UNDEFINED) return is_undefined(c, b);
     if (real(a, &x) && real(b, &y)) {
@@ -257,11 +262,12 @@ int jinja_binary(jinja_ctx *c, int op, const jinja_value *a, const jinja_value *
         return real_binary(c, op, x, y, out);
     }
     if (op == '+' && a->kind == JINJA_STR && b->kind == JINJA_STR) return jinja_add_text(c, a->u.s, b->u.s, out);
-    if (op == '+' && a->kind == JINJA_LIST && b->kind == JINJA_LIST && a->u.list->tuple == b->u.list->tuple)
+    if (op == '+' && a->kind == JINJA_LIST && b->kind == JINJA_LIST && a->u.list->tuple == b->u.list->tuple &&
+        !a->u.list->view && !b->u.list->view)
         return add_lists(c, a->u.list, b->u.list, out);
     if (op == '*' && a->kind == JINJA_STR && whole(b, &k)) return repeat_text(c, a->u.s, k, out);
     if (op == '*' && b->kind == JINJA_STR && whole(a, &i)) return repeat_text(c, b->u.s, i, out);
-    if ((op == '%' && a->kind == JINJA_STR) || a->kind == JINJA_NUMBER_TEXT || b->kind == JINJA_NUMBER_TEXT ||
+    if (a->kind == JINJA_NUMBER_TEXT || b->kind == JINJA_NUMBER_TEXT ||
         (op == '*' && (a->kind == JINJA_LIST || b->kind == JINJA_LIST)))
         return jinja_error(c, LILY_UNSUPPORTED, "this operation on a %s and a %s is not supported", jinja_type_name(a),
                            jinja_type_name(b));

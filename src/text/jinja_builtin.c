@@ -44,6 +44,7 @@ static int items_of(jinja_ctx *c, const jinja_dict *d, bool keys, bool values, j
 {
     jinja_list *l;
     TRY(jinja_list_new(c, &l));
+    l->view = true;
     for (size_t i = 0; i < d->n; i++) {
         jinja_list *pair;
         TRY(jinja_step(c, 0));
@@ -113,10 +114,11 @@ static int filter_items(jinja_ctx *c, const jinja_value *self, args_t args, jinj
 {
     (void)args;
     static const jinja_dict none;
-    if (self->kind == JINJA_UNDEFINED) return items_of(c, &none, true, true, out);
-    if (self->kind != JINJA_DICT)
+    if (self->kind != JINJA_DICT && self->kind != JINJA_UNDEFINED)
         return jinja_error(c, LILY_ARGUMENT, "items takes a dict, not a %s", jinja_type_name(self));
-    return items_of(c, self->u.dict, true, true, out);
+    TRY(items_of(c, self->kind == JINJA_DICT ? self->u.dict : &none, true, true, out));
+    out->u.list->generator = true;
+    return LILY_OK;
 }
 
 static int filter_string(jinja_ctx *c, const jinja_value *self, args_t args, jinja_value *out)
@@ -167,8 +169,6 @@ static int filter_first(jinja_ctx *c, const jinja_value *self, args_t args, jinj
 static int filter_last(jinja_ctx *c, const jinja_value *self, args_t args, jinja_value *out)
 {
     (void)args;
-    /* reversed() of an undefined value: jinja2 fails too. */
-    if (self->kind == JINJA_UNDEFINED) return jinja_error(c, LILY_ARGUMENT, "the last item of an undefined value");
     return pick(c, self, true, out);
 }
 
@@ -259,7 +259,7 @@ TEST(number, v->kind == JINJA_INT || v->kind == JINJA_FLOAT || v->kind == JINJA_
 TEST(string, v->kind == JINJA_STR)
 TEST(mapping, v->kind == JINJA_DICT)
 /* Python's undefined value has a length and an iterator. */
-TEST(sequence, v->kind == JINJA_LIST || v->kind == JINJA_DICT || v->kind == JINJA_STR || v->kind == JINJA_UNDEFINED)
+TEST(sequence, (v->kind == JINJA_LIST && !v->u.list->view) || v->kind == JINJA_DICT || v->kind == JINJA_STR || v->kind == JINJA_UNDEFINED)
 TEST(iterable, v->kind == JINJA_LIST || v->kind == JINJA_DICT || v->kind == JINJA_STR || v->kind == JINJA_UNDEFINED ||
                    v->kind == JINJA_LOOP)
 
@@ -383,6 +383,12 @@ static int method_values(jinja_ctx *c, const jinja_value *self, args_t args, jin
     return items_of(c, self->u.dict, false, true, out);
 }
 
+static int method_items(jinja_ctx *c, const jinja_value *self, args_t args, jinja_value *out)
+{
+    (void)args;
+    return items_of(c, self->u.dict, true, true, out);
+}
+
 static int method_get(jinja_ctx *c, const jinja_value *self, args_t args, jinja_value *out)
 {
     const jinja_value *found;
@@ -391,7 +397,7 @@ static int method_get(jinja_ctx *c, const jinja_value *self, args_t args, jinja_
     return LILY_OK;
 }
 
-/* Those from "keys" on belong to dicts; "items" is the filter. */
+/* Those from "keys" on belong to dicts. */
 const jinja_builtin JINJA_METHODS[] = {
     {"startswith", 1, 1, {0}, method_startswith},
     {"endswith", 1, 1, {0}, method_endswith},
@@ -405,7 +411,7 @@ const jinja_builtin JINJA_METHODS[] = {
     {"lower", 0, 0, {0}, filter_lower},
     {"keys", 0, 0, {0}, method_keys},
     {"values", 0, 0, {0}, method_values},
-    {"items", 0, 0, {0}, filter_items},
+    {"items", 0, 0, {0}, method_items},
     {"get", 1, 2, {0}, method_get},
     {0},
 };

@@ -78,6 +78,7 @@ static int repr(jinja_ctx *c, jinja_out *o, const jinja_value *v);
 
 static int repr_list(jinja_ctx *c, jinja_out *o, const jinja_list *l)
 {
+    if (l->view) return jinja_error(c, LILY_UNSUPPORTED, "a view of a dict has no text");
     add_data(o, l->tuple ? "(" : "[", 1);
     for (size_t i = 0; i < l->n; i++) {
         if (i) add_data(o, ", ", 2);
@@ -172,6 +173,7 @@ static int dump_break(dumper *d, size_t i, bool last, int level)
 
 static int dump_list(dumper *d, const jinja_list *l, int level)
 {
+    if (l->view) return jinja_error(d->c, LILY_ARGUMENT, "a view of a dict cannot be written as JSON");
     add_data(d->o, "[", 1);
     for (size_t i = 0; i < l->n; i++) {
         TRY(dump_break(d, i, false, level + 1));

@@ -49,8 +49,9 @@ void jinja_out_str(jinja_out *o, const jinja_str *s)
 int jinja_out_ok(jinja_ctx *c, const jinja_out *o)
 {
     if (o->failed) return lily_no_memory(c->err, o->text.len, "the rendered prompt");
-    if (o->full) return jinja_error(c, LILY_CONTEXT, "the prompt is longer than %zu bytes", o->limit);
-    return LILY_OK;
+    if (!o->full) return LILY_OK;
+    if (o->is_prompt) return jinja_error(c, LILY_CONTEXT, "the prompt is longer than %zu bytes", o->limit);
+    return jinja_error(c, LILY_UNSUPPORTED, "the template takes more memory than any honest one needs");
 }
 
 /* Gives s the runs[0 … n) that begin `from` bytes before it and cover it. */

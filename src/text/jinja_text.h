@@ -11,6 +11,7 @@ typedef struct jinja_out {
     jinja_run *runs;       /* owned */
     size_t n_runs, cap_runs;
     size_t limit;          /* most bytes */
+    bool is_prompt;        /* the output itself, not a value on its way */
     bool failed, full;
 } jinja_out;
 

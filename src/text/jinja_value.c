@@ -188,7 +188,7 @@ const char *jinja_type_name(const jinja_value *v)
     case JINJA_NUMBER_TEXT: return "int";
     case JINJA_FLOAT: return "float";
     case JINJA_STR: return "string";
-    case JINJA_LIST: return v->u.list->tuple ? "tuple" : "list";
+    case JINJA_LIST: return v->u.list->tuple ? "tuple" : v->u.list->view ? "view of a dict" : "list";
     case JINJA_DICT: return "dict";
     case JINJA_NAMESPACE: return "namespace";
     case JINJA_LOOP: return "loop";
@@ -208,7 +208,7 @@ int jinja_truth(jinja_ctx *c, const jinja_value *v, bool *out)
     case JINJA_INT: *out = v->u.i != 0; break;
     case JINJA_FLOAT: *out = v->u.f != 0; break;
     case JINJA_STR: *out = v->u.s->n > 0; break;
-    case JINJA_LIST: *out = v->u.list->n > 0; break;
+    case JINJA_LIST: *out = v->u.list->n > 0 || v->u.list->generator; break;
     case JINJA_DICT: *out = v->u.dict->n > 0; break;
     case JINJA_LOOP: *out = v->u.loop->items->n > 0; break;
     default: *out = true;
@@ -280,7 +280,10 @@ int jinja_equal(jinja_ctx *c, const jinja_value *a, const jinja_value *b, bool *
     case JINJA_NONE: *out = true; break;
     case JINJA_STR:
     case JINJA_NUMBER_TEXT: *out = equal_text(a->u.s, b->u.s); break;
-    case JINJA_LIST: rc = equal_lists(c, a->u.list, b->u.list, out); break;
+    case JINJA_LIST:
+        if (!a->u.list->view && !b->u.list->view) rc = equal_lists(c, a->u.list, b->u.list, out);
+        else rc = jinja_error(c, LILY_UNSUPPORTED, "a view of a dict cannot be compared");
+        break;
     case JINJA_DICT: rc = equal_dicts(c, a->u.dict, b->u.dict, out); break;
     case JINJA_NAMESPACE: *out = a->u.dict == b->u.dict; break;
     case JINJA_LOOP: *out = a->u.loop == b->u.loop; break;
@@ -290,8 +293,27 @@ int jinja_equal(jinja_ctx *c, const jinja_value *a, const jinja_value *b, bool *
     return rc;
 }
 
+/* The first items that differ decide. */
+static int compare_lists(jinja_ctx *c, const jinja_list *a, const jinja_list *b, int *out)
+{
+    for (size_t i = 0; i < a->n && i < b->n; i++) {
+        bool same;
+        TRY(jinja_equal(c, &a->items[i], &b->items[i], &same));
+        if (same) continue;
+        TRY(jinja_enter(c));
+        int rc = jinja_compare(c, &a->items[i], &b->items[i], out);
+        c->depth--;
+        return rc;
+    }
+    *out = (a->n > b->n) - (a->n < b->n);
+    return LILY_OK;
+}
+
 int jinja_compare(jinja_ctx *c, const jinja_value *a, const jinja_value *b, int *out)
 {
+    if (a->kind == JINJA_LIST && b->kind == JINJA_LIST && a->u.list->tuple == b->u.list->tuple && !a->u.list->view &&
+        !b->u.list->view)
+        return compare_lists(c, a->u.list, b->u.list, out);
     if (is_number(a) && is_number(b)) {
         *out = compare_numbers(a, b);
         return LILY_OK;
@@ -338,7 +360,10 @@ int jinja_length(jinja_ctx *c, const jinja_value *v, size_t *out)
         TRY(jinja_step(c, v->u.s->n));
         *out = jinja_char_count(v->u.s);
         return LILY_OK;
-    case JINJA_LIST: *out = v->u.list->n; return LILY_OK;
+    case JINJA_LIST:
+        if (v->u.list->generator) return jinja_error(c, LILY_ARGUMENT, "a generator has no length");
+        *out = v->u.list->n;
+        return LILY_OK;
     case JINJA_DICT: *out = v->u.dict->n; return LILY_OK;
     case JINJA_LOOP: *out = v->u.loop->items->n; return LILY_OK;
     default: return jinja_error(c, LILY_ARGUMENT, "a %s has no length", jinja_type_name(v));

@@ -48,7 +48,7 @@ typedef enum jinja_kind {
     JINJA_FLOAT,
     JINJA_NUMBER_TEXT,     /* a number out of JSON that fits neither int64 nor double: carried, not computed with */
     JINJA_STR,
-    JINJA_LIST,            /* tuples too */
+    JINJA_LIST,            /* tuples and views of dicts too */
     JINJA_DICT,
     JINJA_NAMESPACE,
     JINJA_LOOP,
@@ -63,6 +63,8 @@ typedef struct jinja_list {
     jinja_value *items;
     size_t n, cap;
     bool tuple;            /* repr() and == differ */
+    bool view;             /* of a dict (items …): to be walked, nothing else */
+    bool generator;        /* a view by a filter: true even if empty, and without length */
 } jinja_list;
 
 typedef struct jinja_dict {    /* keys keep the order in which they came */
@@ -132,7 +134,7 @@ int jinja_from_json(jinja_ctx *c, const json_t *j, jinja_value *out);
 const char *jinja_type_name(const jinja_value *v);    /* as Python calls it */
 int jinja_truth(jinja_ctx *c, const jinja_value *v, bool *out);
 int jinja_equal(jinja_ctx *c, const jinja_value *a, const jinja_value *b, bool *out);
-/* Python's "a < b" as -1, 0, 1; numbers and strings only. */
+/* Python's "a < b" as -1, 0, 1; numbers, strings, and lists of them. */
 int jinja_compare(jinja_ctx *c, const jinja_value *a, const jinja_value *b, int *out);
 int jinja_contains(jinja_ctx *c, const jinja_value *box, const jinja_value *v, bool *out);
 /* len(v) */

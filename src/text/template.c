@@ -193,7 +193,7 @@ int lily_template_render(const lily_template *t, const json_t *messages, const j
 {
     lily_rendered_free(out);
     jinja_ctx c = {.line = 1, .name = t->name, .err = e};
-    jinja_out o = {.limit = out->limit ? out->limit : LILY_RENDERED_LIMIT};
+    jinja_out o = {.limit = out->limit ? out->limit : LILY_RENDERED_LIMIT, .is_prompt = true};
     jinja_scope *context, *top;
     set_bounds(&c, messages, tools, kwargs);
     int rc = jinja_scope_new(&c, NULL, &context);
