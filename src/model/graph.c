@@ -8,7 +8,6 @@
 typedef struct part {
     enum lily_step step;
     uint64_t reads, writes;
-    uint64_t prefill_reads;     /* also read when a run has several tokens */
     unsigned modes;             /* 0: both */
 } part;
 
@@ -17,65 +16,69 @@ typedef struct part {
 
 /* x = embed[token];  n = norm(x) */
 static const part embed[] = {
-    {STEP_EMBED,         _(TOKENS) | _(NEXT) | _(COUNT), _(X) | _(COUNT), 0, 0},
-    {STEP_NORM_NEXT,     _(X),                           _(N), 0, 0},
+    {STEP_EMBED,         _(TOKENS) | _(NEXT) | _(COUNT), _(X) | _(COUNT), 0},
+    {STEP_NORM_NEXT,     _(X),                           _(N), 0},
 };
 
 /* Gated DeltaNet, three layers of four: a linear recurrence with a matrix state for each head. */
 static const part delta_net[] = {
-    {STEP_PROJ_QKV,      _(N),                           _(QKV), 0, 0},
-    {STEP_PROJ_Z,        _(N),                           _(Z), 0, 0},
-    {STEP_PROJ_BA,       _(N),                           _(BA), 0, 0},
-    {STEP_CONV,          _(QKV) | _(TAIL),               _(U) | _(TAIL), 0, 0},
-    {STEP_QK_L2,         _(U),                           _(QK), 0, 0},
-    {STEP_GATES,         _(BA),                          _(G), 0, 0},
-    {STEP_GDN,           _(QK) | _(U) | _(G) | _(S),     _(DN) | _(S), 0, 0},
-    {STEP_GNORM,         _(DN) | _(Z),                   _(DNG), 0, 0},
-    {STEP_PROJ_OUT,      _(DNG),                         _(MIX), 0, 0},
-    {STEP_ADD_MIX,       _(X) | _(MIX),                  _(X), 0, 0},
+    {STEP_PROJ_QKV,      _(N),                           _(QKV), 0},
+    {STEP_PROJ_Z,        _(N),                           _(Z), 0},
+    {STEP_PROJ_BA,       _(N),                           _(BA), 0},
+    {STEP_CONV,          _(QKV) | _(TAIL),               _(U) | _(TAIL), 0},
+    {STEP_QK_L2,         _(U),                           _(QK), 0},
+    {STEP_GATES,         _(BA),                          _(G), 0},
+    {STEP_GDN,           _(QK) | _(U) | _(G) | _(S),     _(DN) | _(S), 0},
+    {STEP_GNORM,         _(DN) | _(Z),                   _(DNG), 0},
+    {STEP_PROJ_OUT,      _(DNG),                         _(MIX), 0},
+    {STEP_ADD_MIX,       _(X) | _(MIX),                  _(X), 0},
 };
 
 /* Gated attention, every fourth layer. */
 static const part attention[] = {
-    {STEP_PROJ_QG,       _(N),                           _(QG), 0, 0},
-    {STEP_PROJ_K,        _(N),                           _(KP), 0, 0},
-    {STEP_PROJ_V,        _(N),                           _(VP), 0, 0},
-    {STEP_QK_ROPE,       _(QG) | _(KP),                  _(Q) | _(K), 0, 0},
-    {STEP_KV_APPEND,     _(K) | _(VP),                   _(KV), 0, 0},
-    {STEP_ATTN,          _(Q) | _(KV),                   _(AO), 0, 0},
-    {STEP_O_GATE,        _(AO) | _(QG),                  _(AOG), 0, 0},
-    {STEP_PROJ_O,        _(AOG),                         _(MIX), 0, 0},
-    {STEP_ADD_MIX,       _(X) | _(MIX),                  _(X), 0, 0},
+    {STEP_PROJ_QG,       _(N),                           _(QG), 0},
+    {STEP_PROJ_K,        _(N),                           _(KP), 0},
+    {STEP_PROJ_V,        _(N),                           _(VP), 0},
+    {STEP_QK_ROPE,       _(QG) | _(KP),                  _(Q) | _(K), 0},
+    {STEP_KV_APPEND,     _(K) | _(VP),                   _(KV), 0},
+    {STEP_ATTN,          _(Q) | _(KV),                   _(AO), 0},
+    {STEP_O_GATE,        _(AO) | _(QG),                  _(AOG), 0},
+    {STEP_PROJ_O,        _(AOG),                         _(MIX), 0},
+    {STEP_ADD_MIX,       _(X) | _(MIX),                  _(X), 0},
 };
 
 /* Mixture of experts, every layer, and the norm before the next one.  With several tokens the pairs of token
  * and expert are first sorted by expert, so that each expert's weights are read once. */
 #define SORTED (_(ORDER) | _(OFFSETS))
+#define SHARES (_(TOPW) | _(SD) | _(SG))
 static const part experts[] = {
-    {STEP_NORM_POST,     _(X),                           _(M), 0, 0},
-    {STEP_ROUTER,        _(M),                           _(RL), 0, 0},
-    {STEP_TOPK,          _(RL),                          _(TOPI) | _(TOPW), 0, 0},
-    {STEP_ROUTE_COUNT,   _(TOPI),                        _(COUNTS), 0, LILY_PREFILL},
-    {STEP_ROUTE_OFFSETS, _(COUNTS),                      _(OFFSETS), 0, LILY_PREFILL},
-    {STEP_ROUTE_SCATTER, _(TOPI) | _(OFFSETS),           _(ORDER) | _(PLACE), 0, LILY_PREFILL},
-    {STEP_EXP_UP,        _(M) | _(TOPI),                 _(EGU), SORTED, 0},
-    {STEP_EXP_ACT,       _(EGU),                         _(EH), 0, 0},
-    {STEP_EXP_DOWN,      _(EH) | _(TOPI),                _(ED), SORTED, 0},
-    {STEP_SH_UP,         _(M),                           _(SGU), 0, 0},
-    {STEP_SH_ACT,        _(SGU),                         _(SH), 0, 0},
-    {STEP_SH_DOWN,       _(SH),                          _(SD), 0, 0},
-    {STEP_SH_GATE,       _(M),                           _(SG), 0, 0},
-    {STEP_COMBINE,       _(X) | _(ED) | _(TOPW) | _(SD) | _(SG), _(X), _(PLACE), 0},
-    {STEP_NORM_NEXT,     _(X),                           _(N), 0, 0},
+    {STEP_NORM_POST,     _(X),                           _(M), 0},
+    {STEP_ROUTER,        _(M),                           _(RL), 0},
+    {STEP_TOPK,          _(RL),                          _(TOPI) | _(TOPW), 0},
+    {STEP_ROUTE_COUNT,   _(TOPI),                        _(COUNTS), LILY_PREFILL},
+    {STEP_ROUTE_OFFSETS, _(COUNTS),                      _(OFFSETS), LILY_PREFILL},
+    {STEP_ROUTE_SCATTER, _(TOPI) | _(OFFSETS),           _(ORDER) | _(PLACE), LILY_PREFILL},
+    {STEP_EXP_UP,        _(M) | _(TOPI),                 _(EGU), LILY_DECODE},
+    {STEP_EXP_UP,        _(M) | SORTED,                  _(EGU), LILY_PREFILL},
+    {STEP_EXP_ACT,       _(EGU),                         _(EH), 0},
+    {STEP_EXP_DOWN,      _(EH) | _(TOPI),                _(ED), LILY_DECODE},
+    {STEP_EXP_DOWN,      _(EH) | SORTED,                 _(ED), LILY_PREFILL},
+    {STEP_SH_UP,         _(M),                           _(SGU), 0},
+    {STEP_SH_ACT,        _(SGU),                         _(SH), 0},
+    {STEP_SH_DOWN,       _(SH),                          _(SD), 0},
+    {STEP_SH_GATE,       _(M),                           _(SG), 0},
+    {STEP_COMBINE,       _(X) | _(ED) | SHARES,          _(X), LILY_DECODE},
+    {STEP_COMBINE,       _(X) | _(ED) | SHARES | _(PLACE), _(X), LILY_PREFILL},
+    {STEP_NORM_NEXT,     _(X),                           _(N), 0},
 };
 
 static const part head[] = {
-    {STEP_HEAD,          _(N) | _(TOKENS),               _(LOGITS) | _(SCORES) | _(BEST), 0, 0},
+    {STEP_HEAD,          _(N) | _(TOKENS),               _(LOGITS) | _(SCORES) | _(BEST), 0},
 };
 
 static const part pick[] = {
-    {STEP_SAMPLE,        _(LOGITS) | _(COUNT),           _(TOKEN), 0, 0},
-    {STEP_COMMIT,        _(TOKEN),                       _(NEXT), 0, 0},
+    {STEP_SAMPLE,        _(LOGITS) | _(COUNT),           _(TOKEN), 0},
+    {STEP_COMMIT,        _(TOKEN),                       _(NEXT), 0},
 };
 
 typedef struct builder {
@@ -89,8 +92,7 @@ static void add(builder *b, const part *parts, size_t n, uint16_t layer, enum li
     for (size_t i = 0; i < n; i++) {
         const part *p = &parts[i];
         if (p->modes && !(p->modes & b->mode)) continue;
-        uint64_t reads = p->reads | (b->mode == LILY_PREFILL ? p->prefill_reads : 0);
-        b->nodes[b->n++] = (lily_node){p->step, layer, segment, reads, p->writes};
+        b->nodes[b->n++] = (lily_node){p->step, layer, segment, p->reads, p->writes};
     }
 }
 
