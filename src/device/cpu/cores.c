@@ -1,4 +1,4 @@
-/* cores.c - how many physical cores this process may use. */
+/* cores.c - how many physical cores and how much memory this machine gives a process. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +17,13 @@ unsigned lily_physical_cores(void)
     size = sizeof n;
     if (sysctlbyname("hw.physicalcpu", &n, &size, NULL, 0) == 0 && n > 0) return (unsigned)n;
     return 1;
+}
+
+void lily_cpu_memory(uint64_t *total, uint64_t *available)
+{
+    size_t size = sizeof *total;
+    *total = *available = 0;
+    if (sysctlbyname("hw.memsize", total, &size, NULL, 0) != 0) *total = 0;
 }
 
 #elif defined(__linux__)
@@ -64,7 +71,22 @@ unsigned lily_physical_cores(void)
     return n > 0 ? n : 1;
 }
 
+void lily_cpu_memory(uint64_t *total, uint64_t *available)
+{
+    char line[128];
+    unsigned long long kib;
+    *total = *available = 0;
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "MemTotal: %llu kB", &kib) == 1) *total = kib * 1024;
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) *available = kib * 1024;
+    }
+    if (f) fclose(f);
+}
+
 #else
+
+void lily_cpu_memory(uint64_t *total, uint64_t *available) { *total = *available = 0; }
 
 unsigned lily_physical_cores(void)
 {

@@ -10,7 +10,8 @@
 #include "base/mem.h"
 #include "device/cpu/float_mode.h"
 
-#define SPIN_NS 200000    /* stages of a token follow each other well within this */
+#define SPIN_NS    200000 /* stages of a token follow each other well within this */
+#define SPIN_TURNS 1000   /* then the core is offered to others between turns */
 
 struct lily_pool {
     unsigned threads;          /* the caller included */
@@ -34,8 +35,14 @@ typedef struct worker_start {
     unsigned thread;
 } worker_start;
 
-static void relax(void)
+/* One turn of a wait; `turn` counts them. */
+static void relax(unsigned turn)
 {
+    /* Another process may have the core of the thread waited for, or want this one. */
+    if (turn > SPIN_TURNS && turn % 16 == 0) {
+        sched_yield();
+        return;
+    }
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -60,7 +67,7 @@ static uint_fast64_t wait_for_job(lily_pool *p, uint_fast64_t seen)
     for (unsigned i = 1;; i++) {
         uint_fast64_t job = atomic_load_explicit(&p->job, memory_order_acquire);
         if (job != seen) return job;
-        relax();
+        relax(i);
         if (i % 64 == 0 && lily_now_ns() - start > SPIN_NS) break;
     }
     pthread_mutex_lock(&p->lock);
@@ -117,11 +124,7 @@ void lily_pool_for(lily_pool *p, uint32_t n, uint32_t grain, lily_pool_fn *fn, v
     atomic_store_explicit(&p->busy, p->threads - 1, memory_order_relaxed);
     start_job(p);
     take_pieces(p, 0);
-    for (unsigned i = 1; atomic_load_explicit(&p->busy, memory_order_acquire) != 0; i++)
-        if (i % 4096)
-            relax();
-        else
-            sched_yield();    /* a worker may have lost its core to another process */
+    for (unsigned i = 1; atomic_load_explicit(&p->busy, memory_order_acquire) != 0; i++) relax(i);
 }
 
 unsigned lily_pool_threads(const lily_pool *p) { return p->threads; }

@@ -23,6 +23,9 @@ unsigned lily_pool_threads(const lily_pool *p);
  * is free; returns when all are done.  What one call wrote, the next sees. */
 void lily_pool_for(lily_pool *p, uint32_t n, uint32_t grain, lily_pool_fn *fn, void *context);
 
+/* Bytes of memory in all and not in use (the cache of files counts as free); 0: unknown. */
+void lily_cpu_memory(uint64_t *total, uint64_t *available);
+
 /* Physical cores in this process's affinity mask and CPU quota; at least 1. */
 unsigned lily_physical_cores(void);
 

@@ -34,15 +34,9 @@ static float exp_sum(const float *x, uint32_t n, float top)
     return v8_hsum(sum) + rest;
 }
 
-static float logsumexp(const float *x, uint32_t n)
-{
-    float top = largest(x, n);
-    return top + logf(exp_sum(x, n, top));
-}
-
 /* One pass that keeps the k best in order: a candidate enters only if it beats the last of them, so the
  * first of equals stays. */
-static void topk_softmax(const float *logits, uint32_t n, uint32_t k, bool norm, uint32_t *ids, float *weights)
+static void topk_softmax(const float *logits, uint32_t n, uint32_t k, uint32_t *ids, float *weights)
 {
     uint32_t held = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -56,10 +50,9 @@ static void topk_softmax(const float *logits, uint32_t n, uint32_t k, bool norm,
         ids[at] = i;
     }
     float top = weights[0], sum = 0;
-    if (!norm) sum = exp_sum(logits, n, top);
     for (uint32_t i = 0; i < held; i++) {
         weights[i] = expf(weights[i] - top);
-        if (norm) sum += weights[i];
+        sum += weights[i];
     }
     for (uint32_t i = 0; i < held; i++) weights[i] /= sum;
 }

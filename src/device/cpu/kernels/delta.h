@@ -68,7 +68,7 @@ static void delta_rule(const lily_cpu_delta *d, uint32_t v0, uint32_t v1)
 
 /* n <= 64 channels from c; taps [taps][64] f32, zero beyond n. */
 static void conv_channels(const float *u, const float *tail, const float *taps, uint32_t n_taps, uint32_t channels,
-                          uint32_t c, uint32_t n, uint32_t tokens, float *y)
+                          uint32_t c, uint32_t n, uint32_t tokens, float *y, size_t y_stride)
 {
     uint32_t before = n_taps - 1;
     for (uint32_t t = 0; t < tokens; t++)
@@ -81,14 +81,14 @@ static void conv_channels(const float *u, const float *tail, const float *taps, 
                 v8 x = here == 8 ? v8_load(in) : v8_load_part(in, here);
                 sum = v8_fma(v8_load(taps + j * CONV_CHANNELS + i), x, sum);
             }
-            v8_store_part(y + (size_t)t * channels + c + i, v8_silu(sum), here);
+            v8_store_part(y + t * y_stride + i, v8_silu(sum), here);
         }
 }
 
-#define CONV_MAX_TAPS 16u
+#define CONV_MAX_TAPS 8u       /* the configuration allows no more */
 
 static void conv_silu(const float *u, const float *tail, const float *weight, uint32_t n_taps, uint32_t channels,
-                      uint32_t c0, uint32_t c1, uint32_t tokens, float *y)
+                      uint32_t c0, uint32_t c1, uint32_t tokens, float *y, size_t y_stride)
 {
     float taps[CONV_MAX_TAPS * CONV_CHANNELS];
     for (uint32_t c = c0; c < c1; c += CONV_CHANNELS) {
@@ -97,7 +97,7 @@ static void conv_silu(const float *u, const float *tail, const float *weight, ui
         for (uint32_t i = 0; i < n; i++)
             for (uint32_t j = 0; j < n_taps; j++)
                 taps[j * CONV_CHANNELS + i] = weight[(size_t)(c + i) * n_taps + j];
-        conv_channels(u, tail, taps, n_taps, channels, c, n, tokens, y);
+        conv_channels(u, tail, taps, n_taps, channels, c, n, tokens, y + (c - c0), y_stride);
     }
 }
 

@@ -79,10 +79,11 @@ typedef struct lily_cpu_kernels {
     float (*dot)(const float *a, const float *b, uint32_t n);
 
     /* ---- Gated DeltaNet ---- */
-    /* Channels c0 … c1 of the causal convolution and silu.  u, y [T][channels]; tail [taps-1][channels] are
-     * the inputs before u[0], oldest first, and are not changed; weight [channels][taps]. */
+    /* Channels c0 … c1 of the causal convolution and silu.  u [T][channels]; tail [taps-1][channels] are
+     * the inputs before u[0], oldest first, and are not changed; weight [channels][taps].  Channel c of token t
+     * goes to y[t * y_stride + c - c0]. */
     void (*conv_silu)(const float *u, const float *tail, const float *weight, uint32_t taps, uint32_t channels,
-                      uint32_t c0, uint32_t c1, uint32_t tokens, float *y);
+                      uint32_t c0, uint32_t c1, uint32_t tokens, float *y, size_t y_stride);
     void (*delta_rule)(const lily_cpu_delta *d, uint32_t v0, uint32_t v1);
 
     /* ---- attention ---- */
@@ -96,11 +97,10 @@ typedef struct lily_cpu_kernels {
                       lily_cpu_softmax *state, void *scratch);
 
     /* ---- choosing ---- */
-    /* The k largest of n logits, ties to the lowest index, in falling order; weights: softmax over those
-     * chosen (norm) or over all. */
-    void (*topk_softmax)(const float *logits, uint32_t n, uint32_t k, bool norm, uint32_t *ids, float *weights);
+    /* The k largest of n logits, ties to the lowest index, in falling order, and the softmax over them. */
+    void (*topk_softmax)(const float *logits, uint32_t n, uint32_t k, uint32_t *ids, float *weights);
     uint32_t (*argmax)(const float *x, uint32_t n);      /* lowest index on ties; NaN never wins */
-    float (*logsumexp)(const float *x, uint32_t n);
+    float (*exp_sum)(const float *x, uint32_t n, float shift);      /* sum of exp(x - shift) */
 } lily_cpu_kernels;
 
 extern const lily_cpu_kernels lily_cpu_portable;

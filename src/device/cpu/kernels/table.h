@@ -14,6 +14,6 @@
     .add = add, .axpy = axpy, .silu_mul = silu_mul, .sigmoid_mul = sigmoid_mul, .dot = dot,                  \
     .conv_silu = conv_silu, .delta_rule = delta_rule, .rope = rope, .to_bf16 = to_bf16,                      \
     .attn_scratch = attn_scratch, .attn_span = attn_span, .topk_softmax = topk_softmax, .argmax = argmax,    \
-    .logsumexp = logsumexp
+    .exp_sum = exp_sum
 
 #endif

@@ -1,0 +1,193 @@
+/* cpu.c - the CPU device's rows and its place among the devices. */
+#include "device/cpu/cpu.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+
+#define S(step) (1ull << STEP_##step)
+#define OFF(switch) (1ull << ABLATE_##switch)
+
+/* Differences to ref, of the output's rms.  Products of 4-bit matrices round activations to 16 bits (portable
+ * does not); keys and values are rounded to bf16; the rest is float32 in another order. */
+enum {
+    EXACT_PRODUCT = LILY_LOWER_PRECISION,
+    EXACT_ROUNDED = LILY_LOWER_PRECISION,
+    EXACT_ORDER = LILY_REORDERED,
+    EXACT_BITS = LILY_SAME_BITS
+};
+#define TOLERANCE_PRODUCT 2e-3f
+#define TOLERANCE_ROUNDED 5e-2f
+#define TOLERANCE_ORDER   2e-5f
+#define TOLERANCE_BITS    0
+
+/* name, steps, switches that remove it, difference to ref, function, workspace; preferred first */
+#define CPU_ROWS(X)                                                                                          \
+    X(delta_in, S(PROJ_QKV) | S(PROJ_Z) | S(PROJ_BA), 0,                                                     \
+      PRODUCT, cpu_delta_in, cpu_hidden_workspace)                                                           \
+    X(delta_scan, S(CONV) | S(QK_L2) | S(GATES) | S(GDN) | S(GNORM), OFF(FUSE_SCAN_NORM),                    \
+      ORDER, cpu_delta_scan, cpu_scan_workspace)                                                             \
+    X(attn_in, S(PROJ_QG) | S(PROJ_K) | S(PROJ_V), 0,                                                        \
+      PRODUCT, cpu_attn_in, cpu_hidden_workspace)                                                            \
+    X(rope_append, S(QK_ROPE) | S(KV_APPEND), OFF(FUSE_QK),                                                  \
+      ROUNDED, cpu_qk_rope, cpu_rope_workspace)                                                              \
+    X(attn_gate, S(ATTN) | S(O_GATE), OFF(FUSE_ATTN_GATE), ROUNDED, cpu_attn, cpu_attn_workspace)            \
+    X(experts_up, S(EXP_UP) | S(EXP_ACT) | S(SH_UP) | S(SH_ACT), OFF(FUSE_EXPERT_UP),                        \
+      PRODUCT, cpu_experts_up, cpu_experts_up_workspace)                                                     \
+    X(experts_down, S(EXP_DOWN) | S(SH_DOWN) | S(SH_GATE) | S(COMBINE), OFF(FUSE_EXPERT_DOWN),               \
+      PRODUCT, cpu_experts_down, cpu_experts_down_workspace)                                                 \
+    X(embed, S(EMBED), 0, BITS, cpu_embed, NULL)                                                             \
+    X(norm_next, S(NORM_NEXT), 0, ORDER, cpu_norm_next, NULL)                                                \
+    X(proj_qkv, S(PROJ_QKV), 0, PRODUCT, cpu_delta_in, cpu_hidden_workspace)                                 \
+    X(proj_z, S(PROJ_Z), 0, PRODUCT, cpu_delta_in, cpu_hidden_workspace)                                     \
+    X(proj_ba, S(PROJ_BA), 0, PRODUCT, cpu_delta_in, cpu_hidden_workspace)                                   \
+    X(conv, S(CONV), 0, ORDER, cpu_conv, NULL)                                                               \
+    X(qk_l2, S(QK_L2), 0, ORDER, cpu_qk_l2, NULL)                                                            \
+    X(gates, S(GATES), 0, ORDER, cpu_gates, NULL)                                                            \
+    X(gdn, S(GDN), 0, ORDER, cpu_gdn, cpu_gdn_workspace)                                                     \
+    X(gnorm, S(GNORM), 0, ORDER, cpu_gnorm, NULL)                                                            \
+    X(proj_out, S(PROJ_OUT), 0, PRODUCT, cpu_proj_out, cpu_value_workspace)                                  \
+    X(proj_qg, S(PROJ_QG), 0, PRODUCT, cpu_attn_in, cpu_hidden_workspace)                                    \
+    X(proj_k, S(PROJ_K), 0, PRODUCT, cpu_attn_in, cpu_hidden_workspace)                                      \
+    X(proj_v, S(PROJ_V), 0, PRODUCT, cpu_attn_in, cpu_hidden_workspace)                                      \
+    X(qk_rope, S(QK_ROPE), 0, ORDER, cpu_qk_rope, cpu_rope_workspace)                                        \
+    X(kv_append, S(KV_APPEND), 0, ROUNDED, cpu_kv_append, NULL)                                              \
+    X(attn, S(ATTN), 0, ROUNDED, cpu_attn, cpu_attn_workspace)                                               \
+    X(o_gate, S(O_GATE), 0, ORDER, cpu_o_gate, NULL)                                                         \
+    X(proj_o, S(PROJ_O), 0, PRODUCT, cpu_proj_o, cpu_query_workspace)                                        \
+    X(add_mix, S(ADD_MIX), 0, BITS, cpu_add_mix, NULL)                                                       \
+    X(norm_post, S(NORM_POST), 0, ORDER, cpu_norm_post, NULL)                                                \
+    X(router, S(ROUTER), 0, PRODUCT, cpu_router, cpu_hidden_workspace)                                       \
+    X(topk, S(TOPK), 0, ORDER, cpu_topk, NULL)                                                               \
+    X(route_count, S(ROUTE_COUNT), 0, BITS, cpu_route_count, NULL)                                           \
+    X(route_offsets, S(ROUTE_OFFSETS), 0, BITS, cpu_route_offsets, NULL)                                     \
+    X(route_scatter, S(ROUTE_SCATTER), 0, BITS, cpu_route_scatter, cpu_scatter_workspace)                    \
+    X(exp_up, S(EXP_UP), 0, PRODUCT, cpu_exp_up, cpu_exp_up_workspace)                                       \
+    X(exp_act, S(EXP_ACT), 0, ORDER, cpu_exp_act, NULL)                                                      \
+    X(exp_down, S(EXP_DOWN), 0, PRODUCT, cpu_exp_down, cpu_exp_down_workspace)                               \
+    X(sh_up, S(SH_UP), 0, PRODUCT, cpu_sh_up, cpu_hidden_workspace)                                          \
+    X(sh_act, S(SH_ACT), 0, ORDER, cpu_sh_act, NULL)                                                         \
+    X(sh_down, S(SH_DOWN), 0, PRODUCT, cpu_sh_down, cpu_sh_down_workspace)                                   \
+    X(sh_gate, S(SH_GATE), 0, PRODUCT, cpu_sh_gate, cpu_hidden_workspace)                                    \
+    X(combine, S(COMBINE), 0, ORDER, cpu_combine, NULL)                                                      \
+    X(head, S(HEAD), 0, PRODUCT, cpu_head, cpu_head_workspace)                                               \
+    X(sample, S(SAMPLE), 0, BITS, cpu_sample, cpu_sample_workspace)                                          \
+    X(commit, S(COMMIT), 0, BITS, cpu_commit, NULL)
+
+static const lily_row rows[] = {
+#define X(row, set, switches, difference, function, bytes)                                                   \
+    {.name = #row, .steps = set, .off = switches, .modes = LILY_DECODE | LILY_PREFILL, .invariant = true,    \
+     .exact = EXACT_##difference, .tolerance = TOLERANCE_##difference, .workspace = bytes},
+    CPU_ROWS(X)
+#undef X
+};
+
+static cpu_row_fn *const functions[] = {
+#define X(row, set, switches, difference, function, bytes) function,
+    CPU_ROWS(X)
+#undef X
+};
+
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+int cpu_run_row(cpu_run *r, uint16_t row, uint16_t layer, lily_err *e) { return functions[row](r, layer, e); }
+
+unsigned cpu_threads(const lily_dev *d) { return d ? lily_pool_threads(d->pool) : lily_physical_cores(); }
+
+const lily_cpu_kernels *cpu_kernels(const lily_dev *d) { return d ? d->k : lily_cpu_select(NULL); }
+
+static void cpu_close(lily_dev *d)
+{
+    if (!d) return;
+    lily_pool_close(d->pool);
+    lily_free(d);
+}
+
+static int cpu_open(lily_dev **out, const lily_dev_options *options, lily_err *e)
+{
+    *out = NULL;
+    const lily_cpu_kernels *k = lily_cpu_select(options->which);
+    if (!k)
+        return lily_fail(e, LILY_UNSUPPORTED, "device cpu has no variant '%s' that runs here; the best one is %s",
+                         options->which, lily_cpu_select(NULL)->name);
+    lily_dev *d = lily_calloc(1, sizeof *d);
+    if (!d) return lily_no_memory(e, sizeof *d, "device cpu");
+    d->k = k;
+    int rc = lily_pool_open(&d->pool, options->threads, e);
+    if (rc != LILY_OK) {
+        cpu_close(d);
+        return rc;
+    }
+    *out = d;
+    return LILY_OK;
+}
+
+static void cpu_describe(const lily_dev *d, char *text, size_t room, uint64_t *memory_total, uint64_t *memory_free)
+{
+    const unsigned n = cpu_threads(d);
+    snprintf(text, room, "cpu: %u thread%s, %s", n, n == 1 ? "" : "s", d->k->name);
+    lily_cpu_memory(memory_total, memory_free);
+}
+
+static void cpu_unload(lily_dev *d, lily_weights *w)
+{
+    (void)d;
+    if (!w) return;
+    lily_free(w->nth);
+    lily_free(w->frequency);
+    lily_free(w);
+}
+
+static int cpu_load(lily_dev *d, const lily_model *model, lily_weights **out, lily_err *e)
+{
+    const lily_config *c = model->config;
+    lily_weights *w = lily_calloc(1, sizeof *w);
+    *out = NULL;
+    if (!w) return lily_no_memory(e, sizeof *w, "weights");
+    w->model = model;
+    w->nth = lily_calloc(c->layers, sizeof *w->nth);
+    w->frequency = lily_calloc(c->rotary / 2, sizeof *w->frequency);
+    if (!w->nth || !w->frequency) {
+        cpu_unload(d, w);
+        return lily_no_memory(e, c->layers * sizeof *w->nth, "weights");
+    }
+    for (uint32_t i = 0; i < c->layers; i++)
+        w->nth[i] = (uint16_t)(c->full_attention[i] ? w->n_attention++ : w->n_delta++);
+    for (uint32_t i = 0; i < c->rotary / 2; i++) w->frequency[i] = pow(c->rope_theta, -2.0 * i / c->rotary);
+    *out = w;
+    return LILY_OK;
+}
+
+static uint64_t cpu_load_bytes(const lily_config *c)
+{
+    return sizeof(lily_weights) + c->layers * sizeof(uint16_t) + c->rotary / 2 * sizeof(double);
+}
+
+const lily_dev_ops lily_dev_cpu = {
+    .name = "cpu",
+    .rows = rows,
+    .n_rows = N_ROWS,
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .load = cpu_load,
+    .unload = cpu_unload,
+    .load_bytes = cpu_load_bytes,
+    .prepare = cpu_prepare,
+    .release = cpu_release,
+    .state_new = cpu_state_new,
+    .state_free = cpu_state_free,
+    .state_grow = cpu_state_grow,
+    .state_position = cpu_state_position,
+    .state_positions = cpu_state_positions,
+    .state_copy = cpu_state_copy,
+    .state_drop = cpu_state_drop,
+    .state_count_reset = cpu_state_count_reset,
+    .state_bytes = cpu_state_bytes,
+    .state_cost = cpu_state_cost,
+    .submit = cpu_submit,
+    .wait = cpu_wait,
+    .peek = cpu_peek,
+    .peek_state = cpu_peek_state,
+};
