@@ -26,7 +26,10 @@ static const lily_dev_ops *find(const char *name, size_t n)
     return NULL;
 }
 
-const lily_dev_ops *lily_device_find(const char *name) { return find(name, strlen(name)); }
+const lily_dev_ops *lily_device_find(const char *name)
+{
+    return find(name, strlen(name));
+}
 
 /* The last reason is the one for people: it is about the device that this machine most likely has. */
 static int open_best(const lily_dev_ops **ops, lily_dev **dev, uint32_t threads, lily_err *e)
@@ -45,19 +48,22 @@ static int unknown_device(const char *name, lily_err *e)
 {
     lily_buf known = {0};
     for (size_t i = 0; i < N_DEVICES; i++) lily_buf_printf(&known, ", %s", devices[i]->name);
-    int rc = lily_fail(e, LILY_ARGUMENT, "no device is called '%s'; there are auto%s", name, lily_buf_str(&known));
+    int rc =
+        lily_fail(e, LILY_ARGUMENT, "no device is called '%s'; there are auto%s", name, lily_buf_str(&known));
     lily_buf_free(&known);
     return rc;
 }
 
-int lily_device_open(const lily_dev_ops **ops, lily_dev **dev, const char *name, uint32_t threads, lily_err *e)
+int lily_device_open(const lily_dev_ops **ops, lily_dev **dev, const char *name, uint32_t threads,
+                     lily_err *e)
 {
     *dev = NULL;
     if (strcmp(name, "auto") == 0) return open_best(ops, dev, threads, e);
     const char *variant = strchr(name, ':');
     *ops = find(name, variant ? (size_t)(variant - name) : strlen(name));
     if (!*ops) return unknown_device(name, e);
-    return (*ops)->open(dev, &(lily_dev_options){.which = variant ? variant + 1 : NULL, .threads = threads}, e);
+    return (*ops)->open(dev, &(lily_dev_options){.which = variant ? variant + 1 : NULL, .threads = threads},
+                        e);
 }
 
 lily_plan_device lily_device_for_plan(const lily_dev_ops *ops, const lily_dev *dev)

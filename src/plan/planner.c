@@ -7,7 +7,7 @@
 
 /* One allocation lifetime for a plan and everything that it points to. */
 typedef struct owned_plan {
-    lily_plan plan;             /* first: a lily_plan * is an owned_plan * */
+    lily_plan plan; /* first: a lily_plan * is an owned_plan * */
     lily_arena arena;
 } owned_plan;
 
@@ -15,17 +15,20 @@ typedef struct planner {
     const lily_plan_device *device;
     const lily_config *config;
     const lily_plan_ask *ask;
-    lily_node *nodes;           /* the model's steps in its own order */
+    lily_node *nodes; /* the model's steps in its own order */
     size_t n_nodes;
-    lily_stage *stages;         /* [n_stages], waits not yet set */
+    lily_stage *stages; /* [n_stages], waits not yet set */
     size_t n_stages;
-    uint64_t scratch, states, outputs;      /* slots by kind */
+    uint64_t scratch, states, outputs; /* slots by kind */
     owned_plan *out;
 } planner;
 
 enum { ALIGN = 64 };
 
-static size_t align_up(size_t n) { return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1); }
+static size_t align_up(size_t n)
+{
+    return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
 
 static uint64_t slots_of_kind(enum lily_slot_kind kind)
 {
@@ -40,7 +43,8 @@ static uint64_t slots_of_kind(enum lily_slot_kind kind)
 static bool row_applies(const planner *p, const lily_row *r)
 {
     const lily_plan_ask *a = p->ask;
-    return (r->modes & a->mode) && !(r->off & a->ablated) && (!r->min_tokens || a->max_tokens >= r->min_tokens) &&
+    return (r->modes & a->mode) && !(r->off & a->ablated) &&
+           (!r->min_tokens || a->max_tokens >= r->min_tokens) &&
            (!r->max_tokens || a->max_tokens <= r->max_tokens) &&
            (!r->min_context || a->max_context >= r->min_context) &&
            (!r->max_context || a->max_context <= r->max_context) &&
@@ -57,14 +61,14 @@ static size_t block_end(const planner *p, size_t first)
     return end;
 }
 
-/* One block of at most 64 nodes: what each must follow, and which of them are one stage.  Bit i of a set is node
- * first + i. */
+/* One block of at most 64 nodes: what each must follow, and which of them are one stage.  Bit i of a set is
+ * node first + i. */
 typedef struct block {
     size_t first;
     unsigned n;
-    uint64_t after[64];         /* earlier nodes that a node conflicts with */
-    uint64_t with[64];          /* the nodes of its stage, itself included */
-    uint16_t row[64];           /* index into the device's rows */
+    uint64_t after[64]; /* earlier nodes that a node conflicts with */
+    uint64_t with[64];  /* the nodes of its stage, itself included */
+    uint16_t row[64];   /* index into the device's rows */
 } block;
 
 /* Must b, later in the model's order, stay behind a?  State slots of two layers never meet. */
@@ -86,8 +90,8 @@ static void open_block(const planner *p, size_t first, size_t end, block *b)
     }
 }
 
-/* The first node of a stage that may run when `done` has run: everything outside it that one of its nodes must
- * follow is done.  b->n when there is none. */
+/* The first node of a stage that may run when `done` has run: everything outside it that one of its nodes
+ * must follow is done.  b->n when there is none. */
 static unsigned next_stage(const block *b, uint64_t done)
 {
     for (unsigned i = 0; i < b->n; i++) {
@@ -100,7 +104,10 @@ static unsigned next_stage(const block *b, uint64_t done)
     return b->n;
 }
 
-static uint64_t all_nodes(const block *b) { return b->n == 64 ? ~0ull : lily_bit(b->n) - 1; }
+static uint64_t all_nodes(const block *b)
+{
+    return b->n == 64 ? ~0ull : lily_bit(b->n) - 1;
+}
 
 static bool orderable(const block *b)
 {
@@ -109,8 +116,8 @@ static bool orderable(const block *b)
     return done == all_nodes(b);
 }
 
-/* Takes a row for its nodes if the block can still be ordered: a stage must not both need and be needed by what
- * stays outside it, nor two stages each other. */
+/* Takes a row for its nodes if the block can still be ordered: a stage must not both need and be needed by
+ * what stays outside it, nor two stages each other. */
 static void try_row(const planner *p, block *b, uint16_t row, uint64_t *left)
 {
     const uint64_t steps = p->device->rows[row].steps;
@@ -157,7 +164,7 @@ static void add_stages(planner *p, const block *b)
         for (unsigned j = 0; j < b->n; j++) {
             if (!(b->with[i] & lily_bit(j))) continue;
             const lily_node *n = &p->nodes[b->first + j];
-            s->reads |= n->reads & ~s->writes;      /* what the row itself wrote before is no input */
+            s->reads |= n->reads & ~s->writes; /* what the row itself wrote before is no input */
             s->writes |= n->writes;
             s->steps |= lily_bit(n->step);
         }
@@ -248,7 +255,8 @@ static void place_slots(planner *p, const uint64_t interferes[N_SLOTS], uint64_t
     while (left) {
         unsigned best = N_SLOTS;
         for (unsigned s = 0; s < N_SLOTS; s++)
-            if ((left & lily_bit(s)) && (best == N_SLOTS || plan->slot_bytes[s] > plan->slot_bytes[best])) best = s;
+            if ((left & lily_bit(s)) && (best == N_SLOTS || plan->slot_bytes[s] > plan->slot_bytes[best]))
+                best = s;
         size_t at = 0;
         for (bool moved = true; moved;) {
             moved = false;
@@ -317,7 +325,8 @@ static uint64_t aliases(const lily_plan *plan, uint64_t set)
     for (unsigned s = 0; s < N_SLOTS; s++) {
         if (!(set & lily_bit(s)) || plan->slot_at[s] == LILY_NO_PLACE) continue;
         for (unsigned t = 0; t < N_SLOTS; t++)
-            if (plan->slot_at[t] != LILY_NO_PLACE && plan->slot_at[s] < plan->slot_at[t] + plan->slot_bytes[t] &&
+            if (plan->slot_at[t] != LILY_NO_PLACE &&
+                plan->slot_at[s] < plan->slot_at[t] + plan->slot_bytes[t] &&
                 plan->slot_at[t] < plan->slot_at[s] + plan->slot_bytes[s])
                 all |= lily_bit(t);
     }
@@ -333,8 +342,8 @@ static bool must_follow(const planner *p, size_t a, size_t b, const uint64_t *to
     return (hit & ~apart(p, s, t)) != 0;
 }
 
-/* Waits, levels and barriers from the places.  A wait that another one implies is dropped: going back from the
- * newest stage, whatever an accepted wait itself follows is already followed. */
+/* Waits, levels and barriers from the places.  A wait that another one implies is dropped: going back from
+ * the newest stage, whatever an accepted wait itself follows is already followed. */
 static int find_waits(planner *p, lily_err *e)
 {
     size_t n = p->n_stages, words = (n + 63) / 64, barrier_from = 0;
@@ -354,16 +363,17 @@ static int find_waits(planner *p, lily_err *e)
             for (size_t w = 0; w < words; w++) mine[w] |= follows[j * words + w];
             if (p->stages[j].level >= b->level) b->level = (uint16_t)(p->stages[j].level + 1);
         }
-        for (size_t j = barrier_from; j < i && !b->barrier; j++)
-            b->barrier = must_follow(p, j, i, touched);
+        for (size_t j = barrier_from; j < i && !b->barrier; j++) b->barrier = must_follow(p, j, i, touched);
         if (b->barrier) {
             barrier_from = i;
             p->out->plan.n_barriers++;
         }
         if (b->level >= p->out->plan.n_levels) p->out->plan.n_levels = b->level + 1u;
         uint16_t *kept = lily_arena_calloc(&p->out->arena, b->n_wait, sizeof *kept);
-        if (!kept) rc = lily_no_memory(e, n, "waits");
-        else if (b->n_wait) memcpy(kept, wait, b->n_wait * sizeof *kept);
+        if (!kept)
+            rc = lily_no_memory(e, n, "waits");
+        else if (b->n_wait)
+            memcpy(kept, wait, b->n_wait * sizeof *kept);
         b->wait = kept;
     }
     lily_free(follows);
@@ -389,7 +399,8 @@ static int make(planner *p, lily_err *e)
 {
     lily_plan *plan = &p->out->plan;
     TRY(lily_graph_build(&p->nodes, &p->n_nodes, p->config, p->ask->mode, e));
-    if (p->n_nodes > UINT16_MAX) return lily_fail(e, LILY_UNSUPPORTED, "%zu steps are more than a plan holds", p->n_nodes);
+    if (p->n_nodes > UINT16_MAX)
+        return lily_fail(e, LILY_UNSUPPORTED, "%zu steps are more than a plan holds", p->n_nodes);
     p->stages = lily_arena_calloc(&p->out->arena, p->n_nodes, sizeof *p->stages);
     if (!p->stages) return lily_no_memory(e, p->n_nodes * sizeof *p->stages, "stages");
     for (size_t first = 0, end; first < p->n_nodes; first = end) {
@@ -422,7 +433,8 @@ int lily_plan_make(lily_plan **out, const lily_plan_device *d, const lily_config
 {
     *out = NULL;
     if (d->n_rows > LILY_MAX_ROWS)
-        return lily_fail(e, LILY_INTERNAL, "device %s has %zu rows, %d is the most", d->name, d->n_rows, LILY_MAX_ROWS);
+        return lily_fail(e, LILY_INTERNAL, "device %s has %zu rows, %d is the most", d->name, d->n_rows,
+                         LILY_MAX_ROWS);
     if (ask->max_tokens < 1 || (ask->mode == LILY_DECODE && ask->max_tokens != 1))
         return lily_fail(e, LILY_ARGUMENT, "a plan cannot be made for %u tokens", ask->max_tokens);
     planner p = {.device = d,

@@ -1,5 +1,5 @@
-/* case_NU09 - one attention layer at positions 0, 1, 1000, 8000 and 100000 against a computation of its own in
- * double: only the first R elements of a head turn, in pairs (i, i + R/2), by position * theta^(-2i/R). */
+/* case_NU09 - one attention layer at positions 0, 1, 1000, 8000 and 100000 against a computation of its own
+ * in double: only the first R elements of a head turn, in pairs (i, i + R/2), by position * theta^(-2i/R). */
 #include "rig.h"
 
 #include <math.h>
@@ -79,7 +79,8 @@ static double dot(const double *a, const double *b, uint32_t n)
 
 /* What the layer adds for the second of two tokens that follow `zeros` empty positions, whose keys and values
  * are 0: each has the score 0. */
-static void attention(const lily_model *m, const vectors *first, const vectors *second, uint32_t zeros, double *mix)
+static void attention(const lily_model *m, const vectors *first, const vectors *second, uint32_t zeros,
+                      double *mix)
 {
     const lily_config *c = m->config;
     const uint32_t dim = c->head_dim;
@@ -129,8 +130,9 @@ static void check_position(const rig *r, lily_state *s, uint32_t first)
     lily_err e = {0};
     for (unsigned i = 0; i < 2; i++) make_vectors(r->model, tokens[i], first + i, &v[i]);
     attention(r->model, &v[0], &v[1], first, mix);
-    for (unsigned i = 0; i < 2; i++) memset(s->kv[i], 0, (size_t)(first + 2) * lily_kv_width(c) * sizeof(float));
-    s->position = first;        /* as if so many tokens without keys had been */
+    for (unsigned i = 0; i < 2; i++)
+        memset(s->kv[i], 0, (size_t)(first + 2) * lily_kv_width(c) * sizeof(float));
+    s->position = first; /* as if so many tokens without keys had been */
     const lily_lane lane = {.state = s, .tokens = tokens, .n_tokens = 2};
     rig_run(r, r->prefill, LILY_FORWARD, &lane);
     check_ok(r->ops->peek(r->dev, r->prefill, SLOT_K, got, sizeof got, &e), &e);
@@ -168,7 +170,7 @@ static void rotary_positions(void **state)
     (void)state;
     const uint32_t positions[] = {0, 1, 1000, 8000, 100000};
     check_model("tiny", positions, 5);
-    check_model("odd", positions, 4);   /* heads of 256: 100000 positions would be 400 MB */
+    check_model("odd", positions, 4); /* heads of 256: 100000 positions would be 400 MB */
 }
 
 int main(void)

@@ -30,7 +30,8 @@ void rig_model_close(rig_model *m)
 
 /* ---- the device ---- */
 
-static void make_exec(rig *r, enum lily_mode mode, uint32_t max_tokens, uint64_t keep, lily_plan **plan, lily_exec **x)
+static void make_exec(rig *r, enum lily_mode mode, uint32_t max_tokens, uint64_t keep, lily_plan **plan,
+                      lily_exec **x)
 {
     lily_err e = {0};
     const lily_plan_device d = lily_device_for_plan(r->ops, r->dev);
@@ -95,7 +96,8 @@ lily_done rig_feed(const rig *r, lily_state *s, const int32_t *tokens, uint32_t 
     return done;
 }
 
-static void take(const rig *r, const lily_state *s, unsigned slot, uint16_t layer, float *all, size_t *n, size_t room)
+static void take(const rig *r, const lily_state *s, unsigned slot, uint16_t layer, float *all, size_t *n,
+                 size_t room)
 {
     lily_err e = {0};
     size_t some;
@@ -108,8 +110,9 @@ float *rig_memory(const rig *r, const lily_state *s, size_t *n)
     const lily_config *c = r->c;
     size_t room = 0;
     for (uint16_t i = 0; i < c->layers; i++)
-        room += c->full_attention[i] ? (size_t)2 * r->ops->state_position(s) * lily_kv_width(c)
-                                     : (size_t)lily_value_width(c) * c->lin_k_dim + (c->conv_kernel - 1) * lily_conv_width(c);
+        room += c->full_attention[i]
+                    ? (size_t)2 * r->ops->state_position(s) * lily_kv_width(c)
+                    : (size_t)lily_value_width(c) * c->lin_k_dim + (c->conv_kernel - 1) * lily_conv_width(c);
     float *all = malloc(room * sizeof *all + 1);
     *n = 0;
     for (uint16_t i = 0; i < c->layers; i++) {
@@ -151,11 +154,13 @@ void rig_numbers_close(rig_numbers *f)
 
 const float *rig_array(const rig_numbers *f, const char *name, size_t *n)
 {
-    const json_t *array = json_object_get(json_object_get(f->doc, "arrays"), name), *shape = json_object_get(array, "shape");
+    const json_t *array = json_object_get(json_object_get(f->doc, "arrays"), name),
+                 *shape = json_object_get(array, "shape");
     if (!array) fail_msg("the fixture has no %s", name);
     size_t at = (size_t)json_integer_value(json_object_get(array, "offset"));
     *n = 1;
-    for (size_t i = 0; i < json_array_size(shape); i++) *n *= (size_t)json_integer_value(json_array_get(shape, i));
+    for (size_t i = 0; i < json_array_size(shape); i++)
+        *n *= (size_t)json_integer_value(json_array_get(shape, i));
     assert_true(at + *n <= f->n);
     return f->data + at;
 }

@@ -46,7 +46,7 @@ static void every_device_covers_the_model(void **state)
         for (size_t k = 0; k < all[i]->n_rows; k++) {
             const lily_row *row = &all[i]->rows[k];
             if (row->steps & (row->steps - 1)) continue;
-            assert_false(row->off);                 /* a step alone cannot be switched off */
+            assert_false(row->off); /* a step alone cannot be switched off */
             steps |= row->steps;
         }
         assert_true(steps == (N_STEPS == 64 ? ~0ull : lily_bit(N_STEPS) - 1));
@@ -55,6 +55,7 @@ static void every_device_covers_the_model(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(every_device_covers_the_model)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names),
+                                       cmocka_unit_test(every_device_covers_the_model)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,13 +90,14 @@ static void draws_follow_their_weights(void **state)
     static const struct {
         float temperature, top_p, min_p;
         int32_t top_k;
-    } cases[] = {{1, 1, 0, 0},      {0.7f, 1, 0, 0},     {2.5f, 1, 0, 0},    {1, 0.8f, 0, 0},     {1, 0.31f, 0, 0},
-                 {1, 1, 0, 5},      {0.5f, 1, 0, 20},    {1, 1, 0.2f, 0},    {1, 0.9f, 0, 7},     {1.3f, 0.95f, 0.1f, 10},
-                 {1, 0.5f, 0.5f, 3}, {1, 1, 0, 100},      {0.6f, 0.95f, 0, 20}, {1, 1, 1, 0}};
+    } cases[] = {
+        {1, 1, 0, 0},       {0.7f, 1, 0, 0},  {2.5f, 1, 0, 0},      {1, 0.8f, 0, 0}, {1, 0.31f, 0, 0},
+        {1, 1, 0, 5},       {0.5f, 1, 0, 20}, {1, 1, 0.2f, 0},      {1, 0.9f, 0, 7}, {1.3f, 0.95f, 0.1f, 10},
+        {1, 0.5f, 0.5f, 3}, {1, 1, 0, 100},   {0.6f, 0.95f, 0, 20}, {1, 1, 1, 0}};
     float logits[100];
     double p[100];
     fill(logits, 100, 7, 6);
-    logits[40] = logits[41] = logits[42] = logits[9];         /* ties */
+    logits[40] = logits[41] = logits[42] = logits[9]; /* ties */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lily_pick pick = neutral;
         pick.temperature = cases[i].temperature;
@@ -135,7 +136,7 @@ static void greedy_takes_the_first_of_the_largest(void **state)
     for (int k = 0; k < 3; k++) {
         pick.temperature = k == 0 ? 0 : 1.5f;
         pick.top_k = k == 1 ? 1 : 0;
-        pick.top_p = k == 2 ? 0 : 1;                /* an empty nucleus keeps the best one */
+        pick.top_p = k == 2 ? 0 : 1; /* an empty nucleus keeps the best one */
         for (uint32_t seed = 1; seed < 40; seed++) {
             fill(logits, MOST, seed, 8);
             pick.draw = seed;
@@ -203,26 +204,26 @@ static void penalties(void **state)
     lily_pick pick = neutral;
     pick.temperature = 0;
     count[0] = 1;
-    pick.presence = 0.6f;       /* 1.4 */
+    pick.presence = 0.6f; /* 1.4 */
     assert_int_equal(choose(logits, 4, pick, count).token, 1);
-    pick.presence = 0.4f;       /* 1.6 */
+    pick.presence = 0.4f; /* 1.6 */
     assert_int_equal(choose(logits, 4, pick, count).token, 0);
-    pick.frequency = 0.05f;     /* 1.55, twice 1.5: a tie goes to the lowest */
+    pick.frequency = 0.05f; /* 1.55, twice 1.5: a tie goes to the lowest */
     assert_int_equal(choose(logits, 4, pick, count).token, 0);
-    count[0] = 3;               /* 1.45 */
+    count[0] = 3; /* 1.45 */
     assert_int_equal(choose(logits, 4, pick, count).token, 1);
     pick = neutral;
     pick.temperature = 0;
-    pick.repetition = 2;        /* 1 */
+    pick.repetition = 2; /* 1 */
     assert_int_equal(choose(logits, 4, pick, count).token, 1);
-    count[1] = 1;               /* 1 and 0.75 */
+    count[1] = 1; /* 1 and 0.75 */
     assert_int_equal(choose(logits, 4, pick, count).token, 0);
     count[2] = 7;
     /* A negative logit is multiplied: -2 is no reason to take it. */
     const uint32_t only[1] = {1u << 2 | 1u << 3};
     pick.allow = only;
     assert_int_equal(choose(logits, 4, pick, count).token, 2);
-    pick.repetition = 4;        /* -4 */
+    pick.repetition = 4; /* -4 */
     assert_int_equal(choose(logits, 4, pick, count).token, 3);
     /* Log-probabilities know nothing of all this. */
     pick.n_logprobs = 4;
@@ -269,12 +270,13 @@ static void alternatives_are_in_order(void **state)
     pick.n_logprobs = LILY_MAX_TOP;
     for (uint32_t seed = 0; seed < 20; seed++) {
         fill(logits, 1000, seed, 20);
-        for (uint32_t i = 0; i < 1000; i++) logits[i] = roundf(logits[i]);      /* many ties */
+        for (uint32_t i = 0; i < 1000; i++) logits[i] = roundf(logits[i]); /* many ties */
         lily_done done = choose(logits, 1000, pick, NULL);
         assert_int_equal(done.token, done.top[0].token);
         for (int k = 0; k < LILY_MAX_TOP; k++) {
             uint32_t better = 0, id = (uint32_t)done.top[k].token;
-            for (uint32_t i = 0; i < 1000; i++) better += logits[i] > logits[id] || (logits[i] == logits[id] && i < id);
+            for (uint32_t i = 0; i < 1000; i++)
+                better += logits[i] > logits[id] || (logits[i] == logits[id] && i < id);
             assert_int_equal(better, k);
         }
     }

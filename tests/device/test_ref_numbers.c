@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double tolerance = 1e-4;          /* in logits of a few units, for float32 arithmetic */
+static const double tolerance = 1e-4; /* in logits of a few units, for float32 arithmetic */
 enum { MOST_TOKENS = 256 };
 
 static const char *const models[] = {"tiny", "odd"};
@@ -50,12 +50,13 @@ static void check_close(const char *what, const float *got, const float *want, s
 static void logits_after_prompts(void **state)
 {
     (void)state;
-    FOR_MODELS(i) {
+    FOR_MODELS(i)
+    {
         bench b;
         bench_open(&b, models[i]);
         size_t k;
         json_t *p;
-        json_array_foreach(json_object_get(b.numbers.doc, "prefill"), k, p) {
+        json_array_foreach (json_object_get(b.numbers.doc, "prefill"), k, p) {
             int32_t ids[MOST_TOKENS], best[MOST_TOKENS];
             uint32_t n = (uint32_t)rig_ints(json_object_get(p, "ids"), ids, MOST_TOKENS);
             rig_ints(json_object_get(p, "argmax"), best, MOST_TOKENS);
@@ -73,8 +74,9 @@ static size_t prompt(const bench *b, uint32_t n, int32_t *ids)
 {
     size_t k;
     json_t *p;
-    json_array_foreach(json_object_get(b->numbers.doc, "prefill"), k, p)
-        if (json_integer_value(json_object_get(p, "n")) == n) return rig_ints(json_object_get(p, "ids"), ids, MOST_TOKENS);
+    json_array_foreach (json_object_get(b->numbers.doc, "prefill"), k, p)
+        if (json_integer_value(json_object_get(p, "n")) == n)
+            return rig_ints(json_object_get(p, "ids"), ids, MOST_TOKENS);
     fail_msg("no prompt of %u tokens", n);
     return 0;
 }
@@ -82,7 +84,8 @@ static size_t prompt(const bench *b, uint32_t n, int32_t *ids)
 static void logits_at_every_position(void **state)
 {
     (void)state;
-    FOR_MODELS(i) {
+    FOR_MODELS(i)
+    {
         bench b;
         bench_open(&b, models[i]);
         int32_t ids[MOST_TOKENS];
@@ -99,16 +102,18 @@ static void logits_at_every_position(void **state)
     }
 }
 
-/* Hands each token on inside the device.  The oracle's tokens hold up to the first margin that float32 may turn. */
+/* Hands each token on inside the device.  The oracle's tokens hold up to the first margin that float32 may
+ * turn. */
 static void greedy_tokens(void **state)
 {
     (void)state;
-    FOR_MODELS(i) {
+    FOR_MODELS(i)
+    {
         bench b;
         bench_open(&b, models[i]);
         size_t k, compared = 0;
         json_t *g;
-        json_array_foreach(json_object_get(b.numbers.doc, "greedy"), k, g) {
+        json_array_foreach (json_object_get(b.numbers.doc, "greedy"), k, g) {
             int32_t ids[MOST_TOKENS], want[64];
             uint32_t n = (uint32_t)json_integer_value(json_object_get(g, "n"));
             size_t steps = rig_ints(json_object_get(g, "tokens"), want, 64);
@@ -120,7 +125,8 @@ static void greedy_tokens(void **state)
             lily_done done = rig_feed(&b.rig, s, ids, n, MOST_TOKENS);
             for (size_t t = 0; t < steps; t++) {
                 check_close("greedy", done.logits, rows + t * b.rig.c->vocab, b.rig.c->vocab, tolerance);
-                if (json_number_value(json_array_get(json_object_get(g, "margin"), t)) < 10 * tolerance) break;
+                if (json_number_value(json_array_get(json_object_get(g, "margin"), t)) < 10 * tolerance)
+                    break;
                 assert_int_equal(done.token, want[t]);
                 compared++;
                 const lily_lane lane = {.state = s, .n_tokens = 1, .pick = &pick};
@@ -148,7 +154,8 @@ static void check_layer(const bench *b, uint32_t last, const int32_t *ids, uint3
     config.layers = last + 1;
     cut.config = &config;
     rig r;
-    rig_open(&r, &cut, "ref", 64, lily_bit(SLOT_X) | lily_bit(SLOT_MIX) | lily_bit(SLOT_N) | lily_bit(SLOT_TOPI));
+    rig_open(&r, &cut, "ref", 64,
+             lily_bit(SLOT_X) | lily_bit(SLOT_MIX) | lily_bit(SLOT_N) | lily_bit(SLOT_TOPI));
     lily_state *s = rig_state(&r);
     rig_feed(&r, s, ids, n, 64);
     lily_err e = {0};
@@ -164,7 +171,8 @@ static void check_layer(const bench *b, uint32_t last, const int32_t *ids, uint3
         check_close(parts[i].name, got, want, size, 1e-5 * rms(want, size));
     }
     int32_t experts[64], want_experts[64];
-    const json_t *rows = json_array_get(json_object_get(json_object_get(b->numbers.doc, "inside"), "experts"), last);
+    const json_t *rows =
+        json_array_get(json_object_get(json_object_get(b->numbers.doc, "inside"), "experts"), last);
     check_ok(r.ops->peek(r.dev, r.prefill, SLOT_TOPI, experts, sizeof experts, &e), &e);
     for (uint32_t t = 0; t < n; t++) {
         rig_ints(json_array_get(rows, t), want_experts, 64);
@@ -177,11 +185,13 @@ static void check_layer(const bench *b, uint32_t last, const int32_t *ids, uint3
 static void every_layer(void **state)
 {
     (void)state;
-    FOR_MODELS(i) {
+    FOR_MODELS(i)
+    {
         bench b;
         bench_open(&b, models[i]);
         int32_t ids[MOST_TOKENS];
-        uint32_t n = (uint32_t)rig_ints(json_object_get(json_object_get(b.numbers.doc, "inside"), "ids"), ids, MOST_TOKENS);
+        uint32_t n = (uint32_t)rig_ints(json_object_get(json_object_get(b.numbers.doc, "inside"), "ids"), ids,
+                                        MOST_TOKENS);
         for (uint32_t layer = 0; layer < b.rig.c->layers; layer++) check_layer(&b, layer, ids, n);
         bench_close(&b);
     }
@@ -190,11 +200,13 @@ static void every_layer(void **state)
 static void states(void **state)
 {
     (void)state;
-    FOR_MODELS(i) {
+    FOR_MODELS(i)
+    {
         bench b;
         bench_open(&b, models[i]);
         int32_t ids[MOST_TOKENS];
-        uint32_t n = (uint32_t)rig_ints(json_object_get(json_object_get(b.numbers.doc, "inside"), "ids"), ids, MOST_TOKENS);
+        uint32_t n = (uint32_t)rig_ints(json_object_get(json_object_get(b.numbers.doc, "inside"), "ids"), ids,
+                                        MOST_TOKENS);
         lily_state *s = rig_state(&b.rig);
         rig_feed(&b.rig, s, ids, n, 3);
         lily_err e = {0};
@@ -226,8 +238,10 @@ static void states(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logits_after_prompts), cmocka_unit_test(logits_at_every_position),
-        cmocka_unit_test(greedy_tokens),        cmocka_unit_test(every_layer),
+        cmocka_unit_test(logits_after_prompts),
+        cmocka_unit_test(logits_at_every_position),
+        cmocka_unit_test(greedy_tokens),
+        cmocka_unit_test(every_layer),
         cmocka_unit_test(states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

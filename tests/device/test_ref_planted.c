@@ -1,5 +1,5 @@
-/* test_ref_planted.c - does ref find a read that was not declared?  Each declared read is taken away once: the
- * slot then dies earlier, its bytes are poisoned, and the answer must show it. */
+/* test_ref_planted.c - does ref find a read that was not declared?  Each declared read is taken away once:
+ * the slot then dies earlier, its bytes are poisoned, and the answer must show it. */
 #include "rig.h"
 
 #include <stdlib.h>
@@ -23,7 +23,8 @@ static bool plant(const lily_plan *p, lily_stage *stages, unsigned step, unsigne
 }
 
 /* Do the logits of a plan differ from `want`, or does it fail? */
-static bool is_noticed(const rig *r, const lily_plan *plan, lily_state *s, const lily_lane *lane, const float *want)
+static bool is_noticed(const rig *r, const lily_plan *plan, lily_state *s, const lily_lane *lane,
+                       const float *want)
 {
     lily_err e = {0};
     lily_exec *x;
@@ -63,7 +64,7 @@ static void every_read_that_is_not_declared(void **state)
         check_ok(r.ops->state_copy(r.dev, s, s, 0, &e), &e);
         lily_done done = rig_run(&r, mode ? r.decode : r.prefill, LILY_PICK, &lane);
         memcpy(want, done.logits, r.c->vocab * sizeof *want);
-        assert_false(is_noticed(&r, p, s, &lane, want));        /* with all of them declared */
+        assert_false(is_noticed(&r, p, s, &lane, want)); /* with all of them declared */
         lily_stage *stages = calloc(p->n_stages, sizeof *stages);
         lily_plan spoilt = *p;
         spoilt.stages = stages;
@@ -71,7 +72,8 @@ static void every_read_that_is_not_declared(void **state)
             for (unsigned slot = 0; slot < N_SLOTS; slot++) {
                 if (lily_slot_kind(slot) != SLOT_SCRATCH || !plant(p, stages, step, slot)) continue;
                 if (!is_noticed(&r, &spoilt, s, &lane, want))
-                    fail_msg("%s reads %s undeclared, and nobody noticed", lily_step_name(step), lily_slot_name(slot));
+                    fail_msg("%s reads %s undeclared, and nobody noticed", lily_step_name(step),
+                             lily_slot_name(slot));
                 planted++;
             }
         free(stages);

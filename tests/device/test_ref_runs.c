@@ -1,4 +1,5 @@
-/* test_ref_runs.c - the bits do not depend on how tokens are cut into runs; snapshots, branches, cancelling. */
+/* test_ref_runs.c - the bits do not depend on how tokens are cut into runs; snapshots, branches, cancelling.
+ */
 #include "rig.h"
 
 #include <stdlib.h>
@@ -56,7 +57,8 @@ static void drop_trace(trace *t)
     free(t->logits);
 }
 
-static void check_same(const rig *on, const trace *want, const lily_state *s, const lily_done *done, const char *what, uint32_t at)
+static void check_same(const rig *on, const trace *want, const lily_state *s, const lily_done *done,
+                       const char *what, uint32_t at)
 {
     trace got = take_trace(on, s, done);
     if (got.n != want->n || memcmp(got.memory, want->memory, got.n * sizeof *got.memory) != 0)
@@ -95,8 +97,8 @@ static void chunks_do_not_matter(void **state)
     }
 }
 
-/* Warm: the rest after a snapshot taken inside one run.  Cold: two runs from nothing.  Four layers have one of
- * each kind, and half the work. */
+/* Warm: the rest after a snapshot taken inside one run.  Cold: two runs from nothing.  Four layers have one
+ * of each kind, and half the work. */
 static void a_prompt_split_at_every_point(void **state)
 {
     (void)state;
@@ -113,7 +115,11 @@ static void a_prompt_split_at_every_point(void **state)
     lily_pick pick = rig_greedy_pick;
     pick.n_vocab = (int32_t)four.vocab;
     lily_state *whole = rig_state(&on), *warm = rig_state(&on), *cold = rig_state(&on);
-    const lily_lane lane = {.state = whole, .tokens = tokens, .n_tokens = PROMPT, .pick = &pick, .mark = marks,
+    const lily_lane lane = {.state = whole,
+                            .tokens = tokens,
+                            .n_tokens = PROMPT,
+                            .pick = &pick,
+                            .mark = marks,
                             .n_marks = PROMPT - 1};
     lily_done done = rig_run(&on, on.prefill, LILY_PICK, &lane);
     trace want = take_trace(&on, whole, &done);
@@ -146,7 +152,7 @@ static void scores(void **state)
     lily_state *s = rig_state(&r);
     for (uint32_t i = 0; i < N; i++) {
         lily_pick pick = rig_greedy_pick;
-        const lily_bias only = {tokens[i + 1], 1000};      /* the choice is then the token that follows */
+        const lily_bias only = {tokens[i + 1], 1000}; /* the choice is then the token that follows */
         pick.n_vocab = (int32_t)r.c->vocab;
         pick.n_logprobs = 1;
         pick.bias = &only;
@@ -162,7 +168,8 @@ static void scores(void **state)
         check_ok(r.ops->state_copy(r.dev, s, s, 0, &e), &e);
         for (uint32_t at = 0; at < N; at += chunk) {
             uint32_t n = chunk < N - at ? chunk : N - at;
-            const lily_lane lane = {.state = s, .tokens = tokens + at, .n_tokens = n, .scored = tokens + at + 1};
+            const lily_lane lane = {
+                .state = s, .tokens = tokens + at, .n_tokens = n, .scored = tokens + at + 1};
             lily_done done = rig_run(&r, r.prefill, LILY_HEAD, &lane);
             for (uint32_t i = 0; i < n; i++) {
                 assert_true(rig_difference(&done.scores[i], &want[at + i], 1) < 2e-6);
@@ -182,7 +189,8 @@ static void check_positions(const lily_state *s, const uint32_t *want, size_t n)
     assert_int_equal(r.ops->state_position(s), want[n - 1]);
 }
 
-static void feed_marked(lily_state *s, const int32_t *tokens, uint32_t n, const uint32_t *marks, uint32_t n_marks)
+static void feed_marked(lily_state *s, const int32_t *tokens, uint32_t n, const uint32_t *marks,
+                        uint32_t n_marks)
 {
     const lily_lane lane = {.state = s, .tokens = tokens, .n_tokens = n, .mark = marks, .n_marks = n_marks};
     rig_run(&r, r.prefill, LILY_FORWARD, &lane);
@@ -244,7 +252,7 @@ static void snapshots_and_branches(void **state)
 
 typedef struct stopper {
     atomic_bool cancel;
-    uint32_t after;             /* this stage */
+    uint32_t after; /* this stage */
 } stopper;
 
 static void stop_after(void *arg, lily_exec *x, uint32_t stage)
@@ -274,8 +282,13 @@ static void cancelling_after_every_stage(void **state)
         feed_marked(s, tokens, 12, (const uint32_t[]){5}, 1);
         r.prefill->watch = stop_after;
         atomic_store(&stop.cancel, false);
-        const lily_lane lane = {.state = s, .tokens = tokens + 12, .n_tokens = 12, .pick = &pick, .cancel = &stop.cancel,
-                                .mark = (const uint32_t[]){4}, .n_marks = 1};
+        const lily_lane lane = {.state = s,
+                                .tokens = tokens + 12,
+                                .n_tokens = 12,
+                                .pick = &pick,
+                                .cancel = &stop.cancel,
+                                .mark = (const uint32_t[]){4},
+                                .n_marks = 1};
         done = rig_run(&r, r.prefill, LILY_PICK, &lane);
         bool in_forward = stop.after + 1 < p->segment_end[LILY_FORWARD];
         assert_int_equal(done.cancelled, stop.after + 1 < p->n_stages);
@@ -330,14 +343,23 @@ static void wrong_arguments_leave_the_state(void **state)
     refused(&(lily_lane){.state = s, .tokens = large, .n_tokens = 1}, r.prefill, LILY_ARGUMENT);
     refused(&(lily_lane){.state = s, .tokens = good, .n_tokens = 0}, r.prefill, LILY_ARGUMENT);
     refused(&(lily_lane){.state = s, .tokens = good, .n_tokens = 2}, r.decode, LILY_ARGUMENT);
-    refused(&(lily_lane){.state = s, .n_tokens = 1}, r.decode, LILY_ARGUMENT);         /* nothing was chosen yet */
-    refused(&(lily_lane){.state = s, .tokens = good, .n_tokens = 2, .mark = (const uint32_t[]){0}, .n_marks = 1}, r.prefill, LILY_ARGUMENT);
-    refused(&(lily_lane){.state = s, .tokens = good, .n_tokens = 2, .mark = (const uint32_t[]){3}, .n_marks = 1}, r.prefill, LILY_ARGUMENT);
-    refused(&(lily_lane){.state = s, .tokens = good, .n_tokens = 2, .mark = (const uint32_t[]){2, 2}, .n_marks = 2}, r.prefill, LILY_ARGUMENT);
+    refused(&(lily_lane){.state = s, .n_tokens = 1}, r.decode, LILY_ARGUMENT); /* nothing was chosen yet */
+    refused(
+        &(lily_lane){.state = s, .tokens = good, .n_tokens = 2, .mark = (const uint32_t[]){0}, .n_marks = 1},
+        r.prefill, LILY_ARGUMENT);
+    refused(
+        &(lily_lane){.state = s, .tokens = good, .n_tokens = 2, .mark = (const uint32_t[]){3}, .n_marks = 1},
+        r.prefill, LILY_ARGUMENT);
+    refused(
+        &(lily_lane){
+            .state = s, .tokens = good, .n_tokens = 2, .mark = (const uint32_t[]){2, 2}, .n_marks = 2},
+        r.prefill, LILY_ARGUMENT);
     lily_pick pick = rig_greedy_pick;
     refused(&(lily_lane){.state = s, .tokens = good, .n_tokens = 2, .pick = &pick}, r.prefill, LILY_ARGUMENT);
-    const lily_lane two[2] = {{.state = s, .tokens = good, .n_tokens = 1}, {.state = s, .tokens = good, .n_tokens = 1}};
-    check_fails(r.ops->submit(r.dev, r.prefill, LILY_FORWARD, LILY_PICK, two, 2, &ticket, &e), LILY_UNSUPPORTED, &e);
+    const lily_lane two[2] = {{.state = s, .tokens = good, .n_tokens = 1},
+                              {.state = s, .tokens = good, .n_tokens = 1}};
+    check_fails(r.ops->submit(r.dev, r.prefill, LILY_FORWARD, LILY_PICK, two, 2, &ticket, &e),
+                LILY_UNSUPPORTED, &e);
     check_fails(r.ops->wait(r.dev, UINT64_MAX, &done, 1, &e), LILY_ARGUMENT, &e);
     check_fails(r.ops->peek(r.dev, r.prefill, SLOT_KV, NULL, 0, &e), LILY_ARGUMENT, &e);
     check_fails(r.ops->peek(r.dev, r.prefill, SLOT_LOGITS, NULL, 0, &e), LILY_ARGUMENT, &e);
@@ -361,9 +383,11 @@ static void broken_weights_are_seen(void **state)
     lily_err e = {0};
     uint64_t ticket;
     lily_lane lane = {.state = s, .tokens = tokens, .n_tokens = 2, .pick = &pick};
-    check_fails(on.ops->submit(on.dev, on.prefill, LILY_FORWARD, LILY_PICK, &lane, 1, &ticket, &e), LILY_DEVICE, &e);
+    check_fails(on.ops->submit(on.dev, on.prefill, LILY_FORWARD, LILY_PICK, &lane, 1, &ticket, &e),
+                LILY_DEVICE, &e);
     lane.scored = tokens;
-    check_fails(on.ops->submit(on.dev, on.prefill, LILY_FORWARD, LILY_HEAD, &lane, 1, &ticket, &e), LILY_DEVICE, &e);
+    check_fails(on.ops->submit(on.dev, on.prefill, LILY_FORWARD, LILY_HEAD, &lane, 1, &ticket, &e),
+                LILY_DEVICE, &e);
     on.ops->state_free(on.dev, s);
     rig_close(&on);
     free(norm);
@@ -415,7 +439,8 @@ static int whole_life(lily_err *e)
     TRY_TO(out, o->state_new(dev, w, &s, e));
     TRY_TO(out, o->state_new(dev, w, &t, e));
     TRY_TO(out, o->state_grow(dev, s, 100, e));
-    const lily_lane lane = {.state = s, .tokens = tokens, .n_tokens = 1, .mark = (const uint32_t[]){1}, .n_marks = 1};
+    const lily_lane lane = {
+        .state = s, .tokens = tokens, .n_tokens = 1, .mark = (const uint32_t[]){1}, .n_marks = 1};
     TRY_TO(out, o->submit(dev, x, LILY_FORWARD, LILY_FORWARD, &lane, 1, &ticket, e));
     TRY_TO(out, o->state_copy(dev, t, s, 1, e));
     assert_int_equal(o->state_position(t), 1);
@@ -457,8 +482,10 @@ static void growing_without_memory(void **state)
     check_fails(r.ops->state_grow(r.dev, s, 2 * RIG_CONTEXT, &e), LILY_NO_MEMORY, &e);
     lily_mem_fail_after(0);
     uint64_t ticket;
-    const lily_lane lane = {.state = s, .tokens = tokens, .n_tokens = 4, .mark = (const uint32_t[]){1}, .n_marks = 1};
-    check_fails(r.ops->submit(r.dev, r.prefill, LILY_FORWARD, LILY_FORWARD, &lane, 1, &ticket, &e), LILY_NO_MEMORY, &e);
+    const lily_lane lane = {
+        .state = s, .tokens = tokens, .n_tokens = 4, .mark = (const uint32_t[]){1}, .n_marks = 1};
+    check_fails(r.ops->submit(r.dev, r.prefill, LILY_FORWARD, LILY_FORWARD, &lane, 1, &ticket, &e),
+                LILY_NO_MEMORY, &e);
     lily_mem_fail_after(-1);
     assert_int_equal(r.ops->state_position(s), 4);
     float *after = rig_memory(&r, s, &n);

@@ -20,11 +20,11 @@ typedef struct checker {
     uint64_t keep;
     lily_node *nodes;
     size_t n_nodes, words;
-    uint32_t *stage_of;         /* [n_nodes] */
-    uint32_t (*source)[N_SLOTS];        /* [n_nodes] node that wrote what this one reads; NONE */
-    uint64_t *follows;          /* [n_stages][words] closure of the waits */
-    uint32_t *barriers;         /* [n_stages] barriers up to and with this stage */
-    uint64_t *reads, *writes;   /* [n_stages] what reaches memory, by the graph */
+    uint32_t *stage_of;          /* [n_nodes] */
+    uint32_t (*source)[N_SLOTS]; /* [n_nodes] node that wrote what this one reads; NONE */
+    uint64_t *follows;           /* [n_stages][words] closure of the waits */
+    uint32_t *barriers;          /* [n_stages] barriers up to and with this stage */
+    uint64_t *reads, *writes;    /* [n_stages] what reaches memory, by the graph */
 } checker;
 
 static char text[256];
@@ -39,14 +39,20 @@ static const char *wrong(const char *fmt, ...)
     return text;
 }
 
-static bool has(uint64_t set, unsigned i) { return set >> i & 1; }
+static bool has(uint64_t set, unsigned i)
+{
+    return set >> i & 1;
+}
 
 static bool follows(const checker *k, uint32_t later, uint32_t earlier)
 {
     return has(k->follows[later * k->words + earlier / 64], earlier % 64);
 }
 
-static bool is_state(unsigned slot) { return lily_slot_kind(slot) == SLOT_STATE; }
+static bool is_state(unsigned slot)
+{
+    return lily_slot_kind(slot) == SLOT_STATE;
+}
 
 static bool is_placed(unsigned slot)
 {
@@ -81,12 +87,15 @@ static const char *assign_nodes(checker *k)
                 if (k->nodes[i].step == step && k->nodes[i].layer == stage->layer &&
                     k->nodes[i].segment == stage->segment && k->stage_of[i] == NONE)
                     found = i;
-            if (found == k->n_nodes) return wrong("stage %u: step %s is not there to do", s, lily_step_name(step));
+            if (found == k->n_nodes)
+                return wrong("stage %u: step %s is not there to do", s, lily_step_name(step));
             k->stage_of[found] = s;
         }
     }
     for (size_t i = 0; i < k->n_nodes; i++)
-        if (k->stage_of[i] == NONE) return wrong("step %s of layer %u is missing", lily_step_name(k->nodes[i].step), k->nodes[i].layer);
+        if (k->stage_of[i] == NONE)
+            return wrong("step %s of layer %u is missing", lily_step_name(k->nodes[i].step),
+                         k->nodes[i].layer);
     return NULL;
 }
 
@@ -97,7 +106,8 @@ static const char *check_segments(const checker *k)
         if (s >= k->p->segment_end[segment] || (segment && s < k->p->segment_end[segment - 1]))
             return wrong("stage %u is outside its segment", s);
     }
-    return k->p->segment_end[LILY_PICK] == k->p->n_stages ? NULL : wrong("the last segment does not end the plan");
+    return k->p->segment_end[LILY_PICK] == k->p->n_stages ? NULL
+                                                          : wrong("the last segment does not end the plan");
 }
 
 /* ---- who reads whose value ---- */
@@ -172,7 +182,8 @@ static const char *close_waits(checker *k)
         uint64_t *mine = k->follows + s * k->words;
         for (uint16_t w = 0; w < stage->n_wait; w++) {
             if (stage->wait[w] >= s) return wrong("stage %u waits for a later one", s);
-            if (k->p->stages[stage->wait[w]].level >= stage->level) return wrong("stage %u is not above its waits", s);
+            if (k->p->stages[stage->wait[w]].level >= stage->level)
+                return wrong("stage %u is not above its waits", s);
             mine[stage->wait[w] / 64] |= lily_bit(stage->wait[w] % 64);
             for (size_t i = 0; i < k->words; i++) mine[i] |= k->follows[stage->wait[w] * k->words + i];
         }
@@ -187,10 +198,12 @@ static const char *check_hazards(const checker *k)
     for (uint32_t b = 0; b < k->p->n_stages; b++) {
         const lily_stage *stage = &k->p->stages[b];
         for (uint16_t w = 0; w < stage->n_wait; w++) {
-            if (!hazard(k, stage->wait[w], b)) return wrong("stage %u waits for %u without need", b, stage->wait[w]);
+            if (!hazard(k, stage->wait[w], b))
+                return wrong("stage %u waits for %u without need", b, stage->wait[w]);
             for (uint16_t v = 0; v < stage->n_wait; v++)
                 if (v != w && follows(k, stage->wait[v], stage->wait[w]))
-                    return wrong("stage %u waits for %u, which %u implies", b, stage->wait[w], stage->wait[v]);
+                    return wrong("stage %u waits for %u, which %u implies", b, stage->wait[w],
+                                 stage->wait[v]);
         }
         for (uint32_t a = 0; a < b; a++) {
             if (follows(k, b, a) && k->barriers[a] != k->barriers[b]) continue;
@@ -214,10 +227,12 @@ static const char *check_value(const checker *k, uint32_t from, uint32_t to, uns
                     return wrong("%s is dead after stage %u, and %u reads it", lily_slot_name(slot), w, to);
         if (w == from || w == to) continue;
         bool writes = false;
-        for (unsigned t = 0; t < N_SLOTS; t++) writes |= has(k->writes[w], t) && same_memory(k, w, t, to, slot);
+        for (unsigned t = 0; t < N_SLOTS; t++)
+            writes |= has(k->writes[w], t) && same_memory(k, w, t, to, slot);
         if (!writes) continue;
         bool before = w < from && follows(k, from, w), after = w > to && follows(k, w, to);
-        if (!before && !after) return wrong("stage %u may overwrite %s between %u and %u", w, lily_slot_name(slot), from, to);
+        if (!before && !after)
+            return wrong("stage %u may overwrite %s between %u and %u", w, lily_slot_name(slot), from, to);
     }
     return NULL;
 }
@@ -243,11 +258,14 @@ static const char *check_places(const checker *k)
     for (uint32_t s = 0; s < p->n_stages; s++) used |= k->reads[s] | k->writes[s];
     for (unsigned s = 0; s < N_SLOTS; s++) {
         bool wanted = is_placed(s) && (has(used, s) || lily_slot_kind(s) == SLOT_OUTPUT);
-        if ((p->slot_at[s] != LILY_NO_PLACE) != wanted) return wrong("%s: place %zu", lily_slot_name(s), p->slot_at[s]);
+        if ((p->slot_at[s] != LILY_NO_PLACE) != wanted)
+            return wrong("%s: place %zu", lily_slot_name(s), p->slot_at[s]);
         if (!wanted) continue;
         if (p->slot_at[s] % 64) return wrong("%s is not aligned", lily_slot_name(s));
-        if (p->slot_bytes[s] < 4 * lily_slot_elements(s, k->c, p->max_tokens)) return wrong("%s is too small", lily_slot_name(s));
-        if (p->slot_at[s] + p->slot_bytes[s] > p->scratch_bytes) return wrong("%s leaves the arena", lily_slot_name(s));
+        if (p->slot_bytes[s] < 4 * lily_slot_elements(s, k->c, p->max_tokens))
+            return wrong("%s is too small", lily_slot_name(s));
+        if (p->slot_at[s] + p->slot_bytes[s] > p->scratch_bytes)
+            return wrong("%s leaves the arena", lily_slot_name(s));
         bool alone = lily_slot_kind(s) == SLOT_OUTPUT || has(k->keep, s);
         for (unsigned t = 0; alone && t < N_SLOTS; t++)
             if (t != s && p->slot_at[t] != LILY_NO_PLACE && share_bytes(p, s, t))
@@ -263,13 +281,17 @@ static const char *check_workspaces(const checker *k)
         uint16_t r = p->stages[i].row;
         const lily_row *row = &k->d->rows[r];
         if (!row->workspace) continue;
-        size_t at = p->workspace_at[r], end = at + row->workspace(k->d->dev, k->c, p->max_tokens, p->max_context);
-        if (at == LILY_NO_PLACE || at % 64 || end > p->scratch_bytes) return wrong("row %s: workspace at %zu", row->name, at);
+        size_t at = p->workspace_at[r],
+               end = at + row->workspace(k->d->dev, k->c, p->max_tokens, p->max_context);
+        if (at == LILY_NO_PLACE || at % 64 || end > p->scratch_bytes)
+            return wrong("row %s: workspace at %zu", row->name, at);
         for (unsigned s = 0; s < N_SLOTS; s++)
-            if (p->slot_at[s] != LILY_NO_PLACE && p->slot_at[s] < end && at < p->slot_at[s] + p->slot_bytes[s])
+            if (p->slot_at[s] != LILY_NO_PLACE && p->slot_at[s] < end &&
+                at < p->slot_at[s] + p->slot_bytes[s])
                 return wrong("row %s: workspace over %s", row->name, lily_slot_name(s));
         for (uint32_t j = 0; j < i; j++)
-            if (p->stages[j].row == r && !follows(k, i, j)) return wrong("row %s runs beside itself", row->name);
+            if (p->stages[j].row == r && !follows(k, i, j))
+                return wrong("row %s runs beside itself", row->name);
     }
     return NULL;
 }

@@ -1,4 +1,5 @@
-/* test_plan.c - plans of a table of rows and of ref: right in every combination of switches, and as golden text. */
+/* test_plan.c - plans of a table of rows and of ref: right in every combination of switches, and as golden
+ * text. */
 #include "../check.h"
 
 #include <stdio.h>
@@ -16,7 +17,8 @@ static lily_plan_device table_device(void)
     return (lily_plan_device){.name = "table", .rows = table_rows, .n_rows = n_table_rows};
 }
 
-static lily_plan *make(const lily_plan_device *d, const lily_config *c, enum lily_mode mode, uint64_t ablated, uint64_t keep)
+static lily_plan *make(const lily_plan_device *d, const lily_config *c, enum lily_mode mode, uint64_t ablated,
+                       uint64_t keep)
 {
     lily_err e = {0};
     lily_plan *p;
@@ -28,7 +30,9 @@ static lily_plan *make(const lily_plan_device *d, const lily_config *c, enum lil
 static void check_right(const lily_plan *p, const lily_plan_device *d, const lily_config *c, uint64_t keep)
 {
     const char *bad = check_plan(p, d, c, keep);
-    if (bad) fail_msg("%s without %llx: %s", p->mode == LILY_DECODE ? "decode" : "prefill", (unsigned long long)p->ablated, bad);
+    if (bad)
+        fail_msg("%s without %llx: %s", p->mode == LILY_DECODE ? "decode" : "prefill",
+                 (unsigned long long)p->ablated, bad);
 }
 
 static void every_combination_of_switches(void **state)
@@ -140,9 +144,12 @@ static void rows_that_need_each_other(void **state)
     (void)state;
     lily_row rows[N_STEPS + 2];
     size_t n = 0;
-    rows[n++] = (lily_row){.name = "a", .steps = lily_bit(STEP_PROJ_QKV) | lily_bit(STEP_GATES), .modes = LILY_DECODE};
-    rows[n++] = (lily_row){.name = "b", .steps = lily_bit(STEP_PROJ_BA) | lily_bit(STEP_CONV), .modes = LILY_DECODE};
-    for (unsigned s = 0; s < N_STEPS; s++) rows[n++] = (lily_row){.name = lily_step_name(s), .steps = lily_bit(s), .modes = LILY_DECODE};
+    rows[n++] = (lily_row){
+        .name = "a", .steps = lily_bit(STEP_PROJ_QKV) | lily_bit(STEP_GATES), .modes = LILY_DECODE};
+    rows[n++] =
+        (lily_row){.name = "b", .steps = lily_bit(STEP_PROJ_BA) | lily_bit(STEP_CONV), .modes = LILY_DECODE};
+    for (unsigned s = 0; s < N_STEPS; s++)
+        rows[n++] = (lily_row){.name = lily_step_name(s), .steps = lily_bit(s), .modes = LILY_DECODE};
     const lily_plan_device both = {.name = "both", .rows = rows, .n_rows = n};
     const lily_config c = small_config(4);
     lily_plan *p = make(&both, &c, LILY_DECODE, 0, 0);
@@ -173,9 +180,15 @@ static void rows_apply_by_numbers(void **state)
     rows[n++] = (lily_row){.name = "other mode", .steps = pair, .modes = LILY_DECODE};
     rows[n++] = (lily_row){.name = "wide", .steps = pair, .modes = LILY_PREFILL, .min_tokens = 65};
     rows[n++] = (lily_row){.name = "short", .steps = pair, .modes = LILY_PREFILL, .max_context = 999};
-    rows[n++] = (lily_row){.name = "fits", .steps = pair, .modes = LILY_PREFILL, .min_tokens = 64, .max_tokens = 64,
-                           .min_context = 1000, .max_context = 1000};
-    for (unsigned s = 0; s < N_STEPS; s++) rows[n++] = (lily_row){.name = lily_step_name(s), .steps = lily_bit(s), .modes = LILY_PREFILL};
+    rows[n++] = (lily_row){.name = "fits",
+                           .steps = pair,
+                           .modes = LILY_PREFILL,
+                           .min_tokens = 64,
+                           .max_tokens = 64,
+                           .min_context = 1000,
+                           .max_context = 1000};
+    for (unsigned s = 0; s < N_STEPS; s++)
+        rows[n++] = (lily_row){.name = lily_step_name(s), .steps = lily_bit(s), .modes = LILY_PREFILL};
     const lily_plan_device d = {.name = "numbers", .rows = rows, .n_rows = n};
     const lily_config c = small_config(4);
     lily_plan *p = make(&d, &c, LILY_PREFILL, 0, 0);
@@ -198,7 +211,7 @@ static void refusals(void **state)
     d.n_rows = LILY_MAX_ROWS + 1;
     check_fails(lily_plan_make(&p, &d, &c, &ask, &e), LILY_INTERNAL, &e);
     d = table_device();
-    d.n_rows--;         /* COMMIT */
+    d.n_rows--; /* COMMIT */
     ask.ablated = lily_bit(FUSION_pick);
     check_fails(lily_plan_make(&p, &d, &c, &ask, &e), LILY_UNSUPPORTED, &e);
     assert_string_equal(e.text, "device table has no row for step COMMIT");
@@ -272,7 +285,8 @@ static void check_golden(const char *name, const lily_config *c, enum lily_mode 
     fwrite(text.data, 1, text.len, f);
     fclose(f);
     char *want = read_text(golden);
-    if (!want || strcmp(want, text.data) != 0) fail_msg("%s is not %s any more: if that is meant, copy it there", golden, made);
+    if (!want || strcmp(want, text.data) != 0)
+        fail_msg("%s is not %s any more: if that is meant, copy it there", golden, made);
     free(want);
     lily_buf_free(&text);
     lily_plan_free(p);

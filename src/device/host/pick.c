@@ -7,13 +7,16 @@
 
 typedef struct picker {
     const lily_pick *pick;
-    uint32_t n;                 /* n_vocab */
-    float *logit, *weight;      /* [n] */
-    uint32_t *heap;             /* [n] ids */
+    uint32_t n;            /* n_vocab */
+    float *logit, *weight; /* [n] */
+    uint32_t *heap;        /* [n] ids */
     uint32_t n_heap;
 } picker;
 
-size_t lily_pick_room(uint32_t vocab) { return (size_t)vocab * (2 * sizeof(float) + sizeof(uint32_t)); }
+size_t lily_pick_room(uint32_t vocab)
+{
+    return (size_t)vocab * (2 * sizeof(float) + sizeof(uint32_t));
+}
 
 /* ---- the plain softmax ---- */
 
@@ -38,7 +41,7 @@ static double log_sum_exp(const float *x, uint32_t n)
 {
     double most = x[argmax(x, n)], sum = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (x[i] > most - 50) sum += exp(x[i] - most);      /* all the others together are below 1e-16 */
+        if (x[i] > most - 50) sum += exp(x[i] - most); /* all the others together are below 1e-16 */
     return most + log(sum);
 }
 
@@ -63,14 +66,16 @@ static void adjust(picker *p, const float *logits, const uint32_t *count)
     const lily_pick *k = p->pick;
     memcpy(p->logit, logits, p->n * sizeof *logits);
     for (uint32_t i = 0; i < k->n_bias; i++)
-        if (k->bias[i].token >= 0 && (uint32_t)k->bias[i].token < p->n) p->logit[k->bias[i].token] += k->bias[i].add;
+        if (k->bias[i].token >= 0 && (uint32_t)k->bias[i].token < p->n)
+            p->logit[k->bias[i].token] += k->bias[i].add;
     for (uint32_t i = 0; k->allow && i < p->n; i++)
         if (!(k->allow[i / 32] >> (i % 32) & 1)) p->logit[i] = -INFINITY;
     if (!count || (k->repetition == 1 && k->presence == 0 && k->frequency == 0)) return;
     for (uint32_t i = 0; i < p->n; i++) {
         if (!count[i]) continue;
         float l = p->logit[i];
-        p->logit[i] = (l > 0 ? l / k->repetition : l * k->repetition) - k->presence - k->frequency * (float)count[i];
+        p->logit[i] =
+            (l > 0 ? l / k->repetition : l * k->repetition) - k->presence - k->frequency * (float)count[i];
     }
 }
 
@@ -108,8 +113,8 @@ static uint32_t pop(picker *p)
     return first;
 }
 
-/* The last candidate that top_k keeps, and the sum of weights up to it.  Building the heap is linear, and only
- * what is kept is sorted. */
+/* The last candidate that top_k keeps, and the sum of weights up to it.  Building the heap is linear, and
+ * only what is kept is sorted. */
 static uint32_t last_of_top_k(picker *p, uint32_t best, double *sum)
 {
     uint32_t last = best, left = p->pick->top_k > 0 ? (uint32_t)p->pick->top_k : p->n;
@@ -136,7 +141,8 @@ static uint32_t last_of_top_p(picker *p, uint32_t last, double sum)
     for (;;) {
         uint32_t id = pop(p);
         reached += p->weight[id];
-        if (id == last || reached >= wanted || !p->n_heap) return id;     /* the heap lists what is left in order */
+        if (id == last || reached >= wanted || !p->n_heap)
+            return id; /* the heap lists what is left in order */
     }
 }
 
@@ -167,8 +173,8 @@ static uint32_t draw(picker *p, uint32_t best)
     return chosen;
 }
 
-int lily_pick_token(const float *logits, const lily_pick *pick, const uint32_t *count, void *room, lily_done *done,
-                    lily_err *e)
+int lily_pick_token(const float *logits, const lily_pick *pick, const uint32_t *count, void *room,
+                    lily_done *done, lily_err *e)
 {
     picker p = {.pick = pick, .n = (uint32_t)pick->n_vocab, .logit = room};
     p.weight = p.logit + p.n;
@@ -180,7 +186,9 @@ int lily_pick_token(const float *logits, const lily_pick *pick, const uint32_t *
     if (pick->temperature > 0 && pick->top_k != 1) chosen = draw(&p, chosen);
 
     double normaliser = log_sum_exp(logits, p.n);
-    uint32_t n_top = pick->n_logprobs < 0 ? 0 : pick->n_logprobs > LILY_MAX_TOP ? LILY_MAX_TOP : (uint32_t)pick->n_logprobs;
+    uint32_t n_top = pick->n_logprobs < 0              ? 0
+                     : pick->n_logprobs > LILY_MAX_TOP ? LILY_MAX_TOP
+                                                       : (uint32_t)pick->n_logprobs;
     find_top(logits, p.n, normaliser, done->top, n_top);
     done->token = (int32_t)chosen;
     done->logprob = (float)(logits[chosen] - normaliser);

@@ -1,13 +1,16 @@
 /* experts.c - mixture of experts: a router, the routed experts, the shared one.  Formulas: docs/model.md.
  *
- * EGU, EH and ED have a row for each pair of a token and one of its experts.  In decode the rows are the pairs
- * in their order; in prefill they are sorted by expert. */
+ * EGU, EH and ED have a row for each pair of a token and one of its experts.  In decode the rows are the
+ * pairs in their order; in prefill they are sorted by expert. */
 #include <math.h>
 #include <string.h>
 
 #include "device/ref/ref.h"
 
-static const lily_layer *layer_of(const ref_run *r, uint16_t layer) { return &r->model->layer[layer]; }
+static const lily_layer *layer_of(const ref_run *r, uint16_t layer)
+{
+    return &r->model->layer[layer];
+}
 
 int ref_norm_post(ref_run *r, uint16_t layer, lily_err *e)
 {
@@ -55,11 +58,14 @@ int ref_topk(ref_run *r, uint16_t layer, lily_err *e)
 /* Indices come from slots: one that is out of range was lost on the way, and must not become an address. */
 static int lost(lily_err *e, const char *what, int64_t value, uint16_t layer)
 {
-    return lily_fail(e, LILY_DEVICE, "ref: layer %u: %s %lld is out of range: its slot was overwritten", layer, what,
-                     (long long)value);
+    return lily_fail(e, LILY_DEVICE, "ref: layer %u: %s %lld is out of range: its slot was overwritten",
+                     layer, what, (long long)value);
 }
 
-static size_t pairs_of(const ref_run *r) { return (size_t)r->tokens * r->config->top_k; }
+static size_t pairs_of(const ref_run *r)
+{
+    return (size_t)r->tokens * r->config->top_k;
+}
 
 int ref_route_count(ref_run *r, uint16_t layer, lily_err *e)
 {
@@ -112,7 +118,8 @@ static int rows_of_expert(ref_run *r, uint16_t layer, uint32_t expert, expert_ro
 {
     const int32_t *offsets = ref_ints(r, SLOT_OFFSETS);
     *rows = (expert_rows){(uint32_t)offsets[expert], (uint32_t)offsets[expert + 1]};
-    if (rows->first > rows->end || rows->end > pairs_of(r)) return lost(e, "offset", offsets[expert + 1], layer);
+    if (rows->first > rows->end || rows->end > pairs_of(r))
+        return lost(e, "offset", offsets[expert + 1], layer);
     return LILY_OK;
 }
 
@@ -124,15 +131,16 @@ typedef struct expert_product {
     bool in_by_token;
 } expert_product;
 
-static int product_of_expert(ref_run *r, uint16_t layer, uint32_t expert, expert_rows rows, const expert_product *p,
-                             lily_err *e)
+static int product_of_expert(ref_run *r, uint16_t layer, uint32_t expert, expert_rows rows,
+                             const expert_product *p, lily_err *e)
 {
     lily_exec *x = r->exec;
     const bool sorted = x->plan->mode == LILY_PREFILL;
     for (uint32_t i = rows.first; i < rows.end; i++) {
         uint32_t pair = sorted ? (uint32_t)ref_ints(r, SLOT_ORDER)[i] : i;
         if (pair >= pairs_of(r)) return lost(e, "pair", (int32_t)pair, layer);
-        x->in[i - rows.first] = ref_slot(r, p->in) + (size_t)(p->in_by_token ? pair / r->config->top_k : i) * p->in_stride;
+        x->in[i - rows.first] =
+            ref_slot(r, p->in) + (size_t)(p->in_by_token ? pair / r->config->top_k : i) * p->in_stride;
         x->out[i - rows.first] = ref_slot(r, p->out) + (size_t)i * p->out_stride + p->out_at;
     }
     lily_matrix one = lily_expert(p->stack, expert);
@@ -202,7 +210,8 @@ int ref_sh_up(ref_run *r, uint16_t layer, lily_err *e)
     (void)e;
     const lily_config *c = r->config;
     ref_project(r, &layer_of(r, layer)->sh_gate, SLOT_M, c->hidden, SLOT_SGU, 2 * c->shared_inter, 0);
-    ref_project(r, &layer_of(r, layer)->sh_up, SLOT_M, c->hidden, SLOT_SGU, 2 * c->shared_inter, c->shared_inter);
+    ref_project(r, &layer_of(r, layer)->sh_up, SLOT_M, c->hidden, SLOT_SGU, 2 * c->shared_inter,
+                c->shared_inter);
     return LILY_OK;
 }
 
@@ -238,7 +247,8 @@ int ref_combine(ref_run *r, uint16_t layer, lily_err *e)
         float *x = ref_slot(r, SLOT_X) + (size_t)t * c->hidden;
         const float *shared = ref_slot(r, SLOT_SD) + (size_t)t * c->hidden, gate = ref_slot(r, SLOT_SG)[t];
         for (uint32_t a = 0; a < c->top_k; a++) {
-            size_t pair = (size_t)t * c->top_k + a, row = sorted ? (uint32_t)ref_ints(r, SLOT_PLACE)[pair] : pair;
+            size_t pair = (size_t)t * c->top_k + a,
+                   row = sorted ? (uint32_t)ref_ints(r, SLOT_PLACE)[pair] : pair;
             if (row >= pairs_of(r)) return lost(e, "row", (int32_t)row, layer);
             const float *d = ref_slot(r, SLOT_ED) + row * c->hidden, weight = ref_slot(r, SLOT_TOPW)[pair];
             for (uint32_t i = 0; i < c->hidden; i++) x[i] += weight * d[i];

@@ -4,13 +4,16 @@
 #include "device/host/pick.h"
 #include "device/ref/ref.h"
 
-static int32_t token_at(const ref_run *r, uint32_t t) { return r->lane->tokens ? r->lane->tokens[t] : r->state->next; }
+static int32_t token_at(const ref_run *r, uint32_t t)
+{
+    return r->lane->tokens ? r->lane->tokens[t] : r->state->next;
+}
 
 int ref_embed(ref_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
     for (uint32_t t = 0; t < r->tokens; t++) {
-        uint32_t token = (uint32_t)token_at(r, t);      /* in range: submit looked */
+        uint32_t token = (uint32_t)token_at(r, t); /* in range: submit looked */
         ref_matrix_row(&r->model->embed, token, ref_slot(r, SLOT_X) + (size_t)t * r->config->hidden);
         if (r->lane->count) r->state->count[token]++;
     }
@@ -21,18 +24,18 @@ int ref_norm_next(ref_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const uint32_t width = r->config->hidden;
-    const uint16_t next = (uint16_t)(layer + 1);        /* LILY_BEFORE_LAYERS + 1 is 0 */
+    const uint16_t next = (uint16_t)(layer + 1); /* LILY_BEFORE_LAYERS + 1 is 0 */
     lily_vector w = next < r->config->layers ? r->model->layer[next].norm_mix : r->model->norm_final;
     for (uint32_t t = 0; t < r->tokens; t++)
-        ref_rms_norm(ref_slot(r, SLOT_N) + (size_t)t * width, ref_slot(r, SLOT_X) + (size_t)t * width, w, width,
-                     r->config->eps);
+        ref_rms_norm(ref_slot(r, SLOT_N) + (size_t)t * width, ref_slot(r, SLOT_X) + (size_t)t * width, w,
+                     width, r->config->eps);
     return LILY_OK;
 }
 
 /* What the softmax at one scored position needs, gathered while the logits pass by once. */
 typedef struct score {
-    double sum;                 /* of exp(logit - most) */
-    float most, wanted;         /* the largest so far; the logit of the token that followed */
+    double sum;         /* of exp(logit - most) */
+    float most, wanted; /* the largest so far; the logit of the token that followed */
     int32_t best;
 } score;
 
@@ -50,7 +53,7 @@ static void add_logit(score *s, float logit, int32_t token, int32_t wanted)
         s->most = logit;
         s->best = token;
     } else {
-        s->sum += exp((double)logit - s->most);         /* a not-a-number stays in the sum */
+        s->sum += exp((double)logit - s->most); /* a not-a-number stays in the sum */
     }
 }
 
@@ -58,7 +61,8 @@ static int finish_scores(ref_run *r, const score *s, lily_err *e)
 {
     for (uint32_t t = 0; t < r->tokens; t++) {
         if (!isfinite(s[t].sum))
-            return lily_fail(e, LILY_DEVICE, "ref: the logits after position %u are not all numbers", r->first + t);
+            return lily_fail(e, LILY_DEVICE, "ref: the logits after position %u are not all numbers",
+                             r->first + t);
         ref_slot(r, SLOT_SCORES)[t] = (float)((double)s[t].wanted - s[t].most - log(s[t].sum));
         ref_ints(r, SLOT_BEST)[t] = s[t].best;
     }
@@ -72,7 +76,8 @@ int ref_head(ref_run *r, uint16_t layer, lily_err *e)
     (void)layer;
     const lily_config *c = r->config;
     const int32_t *wanted = r->lane->scored;
-    const uint32_t last = r->tokens - 1, n_vocab = r->lane->pick ? (uint32_t)r->lane->pick->n_vocab : c->vocab;
+    const uint32_t last = r->tokens - 1,
+                   n_vocab = r->lane->pick ? (uint32_t)r->lane->pick->n_vocab : c->vocab;
     const float *n = ref_slot(r, SLOT_N);
     score *s = ref_workspace(r);
     float *row = r->exec->row, *logits = ref_slot(r, SLOT_LOGITS);
@@ -81,8 +86,8 @@ int ref_head(ref_run *r, uint16_t layer, lily_err *e)
         ref_matrix_row(&r->model->head, v, row);
         logits[v] = ref_dot(row, n + (size_t)last * c->hidden, c->hidden);
         for (uint32_t t = 0; wanted && v < n_vocab && t < r->tokens; t++)
-            add_logit(&s[t], t == last ? logits[v] : ref_dot(row, n + (size_t)t * c->hidden, c->hidden), (int32_t)v,
-                      wanted[t]);
+            add_logit(&s[t], t == last ? logits[v] : ref_dot(row, n + (size_t)t * c->hidden, c->hidden),
+                      (int32_t)v, wanted[t]);
     }
     return wanted ? finish_scores(r, s, e) : LILY_OK;
 }
@@ -97,7 +102,8 @@ int ref_sample(ref_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer;
     if (!r->lane->pick) return LILY_OK;
-    TRY(lily_pick_token(ref_slot(r, SLOT_LOGITS), r->lane->pick, r->state->count, ref_workspace(r), r->done, e));
+    TRY(lily_pick_token(ref_slot(r, SLOT_LOGITS), r->lane->pick, r->state->count, ref_workspace(r), r->done,
+                        e));
     *ref_ints(r, SLOT_TOKEN) = r->done->token;
     return LILY_OK;
 }

@@ -4,9 +4,15 @@
 
 #include "device/ref/ref.h"
 
-float ref_sigmoid(float x) { return (float)(1.0 / (1.0 + exp(-(double)x))); }
+float ref_sigmoid(float x)
+{
+    return (float)(1.0 / (1.0 + exp(-(double)x)));
+}
 
-float ref_silu(float x) { return (float)(x / (1.0 + exp(-(double)x))); }
+float ref_silu(float x)
+{
+    return (float)(x / (1.0 + exp(-(double)x)));
+}
 
 void ref_rms_norm(float *y, const float *x, const float *w, uint32_t n, float eps)
 {

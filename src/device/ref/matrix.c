@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "device/ref/ref.h"
 
-typedef float vec4 __attribute__((vector_size(16)));        /* GCC and Clang, any machine */
+typedef float vec4 __attribute__((vector_size(16))); /* GCC and Clang, any machine */
 
 static vec4 load4(const float *p)
 {
@@ -33,7 +33,8 @@ static void quantised_row(const lily_matrix *m, uint32_t row, float *w)
 {
     uint32_t groups = lily_row_groups(m);
     const uint8_t *code = m->codes + row * lily_row_bytes(m);
-    const uint8_t *scales = m->scales + (uint64_t)row * groups * 2, *biases = m->biases + (uint64_t)row * groups * 2;
+    const uint8_t *scales = m->scales + (uint64_t)row * groups * 2,
+                  *biases = m->biases + (uint64_t)row * groups * 2;
     for (uint32_t g = 0; g < groups; g++) {
         float scale = lily_bf16_to_float(lily_load_u16(scales + 2 * g));
         float bias = lily_bf16_to_float(lily_load_u16(biases + 2 * g));
@@ -43,7 +44,7 @@ static void quantised_row(const lily_matrix *m, uint32_t row, float *w)
             code += m->group;
         } else {
             for (uint32_t i = 0; i < m->group / 2; i++) {
-                to[2 * i] = scale * (float)(code[i] & 15) + bias;       /* the low nibble is the earlier column */
+                to[2 * i] = scale * (float)(code[i] & 15) + bias; /* the low nibble is the earlier column */
                 to[2 * i + 1] = scale * (float)(code[i] >> 4) + bias;
             }
             code += m->group / 2;
@@ -70,8 +71,8 @@ void ref_product(const lily_matrix *m, uint32_t n, const float *const *x, float 
     }
 }
 
-void ref_project(ref_run *r, const lily_matrix *m, unsigned in, uint32_t in_stride, unsigned out, uint32_t out_stride,
-                 uint32_t out_at)
+void ref_project(ref_run *r, const lily_matrix *m, unsigned in, uint32_t in_stride, unsigned out,
+                 uint32_t out_stride, uint32_t out_at)
 {
     lily_exec *x = r->exec;
     for (uint32_t t = 0; t < r->tokens; t++) {

@@ -1,16 +1,20 @@
-/* mixer_attention.c - gated attention: few key heads, a rotation of the first part of each head, a gate on the
- * output.  Formulas: docs/model.md. */
+/* mixer_attention.c - gated attention: few key heads, a rotation of the first part of each head, a gate on
+ * the output.  Formulas: docs/model.md. */
 #include <math.h>
 #include <string.h>
 
 #include "device/ref/ref.h"
 
-static const lily_layer *layer_of(const ref_run *r, uint16_t layer) { return &r->model->layer[layer]; }
+static const lily_layer *layer_of(const ref_run *r, uint16_t layer)
+{
+    return &r->model->layer[layer];
+}
 
 int ref_proj_qg(ref_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
-    ref_project(r, &layer_of(r, layer)->q, SLOT_N, r->config->hidden, SLOT_QG, 2 * lily_q_width(r->config), 0);
+    ref_project(r, &layer_of(r, layer)->q, SLOT_N, r->config->hidden, SLOT_QG, 2 * lily_q_width(r->config),
+                0);
     return LILY_OK;
 }
 
@@ -28,8 +32,8 @@ int ref_proj_v(ref_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
-/* Rotates the pairs (i, i + R/2) of the first R elements by position * frequency[i].  Text has one position, so
- * the family's three interleaved position streams are this. */
+/* Rotates the pairs (i, i + R/2) of the first R elements by position * frequency[i].  Text has one position,
+ * so the family's three interleaved position streams are this. */
 static void rope(float *x, uint32_t position, const double *frequency, uint32_t rotary)
 {
     uint32_t half = rotary / 2;
@@ -51,7 +55,8 @@ int ref_qk_rope(ref_run *r, uint16_t layer, lily_err *e)
     for (uint32_t t = 0; t < r->tokens; t++) {
         for (uint32_t h = 0; h < c->q_heads; h++) {
             float *q = ref_slot(r, SLOT_Q) + ((size_t)t * c->q_heads + h) * dim;
-            ref_rms_norm(q, ref_slot(r, SLOT_QG) + ((size_t)t * c->q_heads + h) * 2 * dim, w->norm_q, dim, c->eps);
+            ref_rms_norm(q, ref_slot(r, SLOT_QG) + ((size_t)t * c->q_heads + h) * 2 * dim, w->norm_q, dim,
+                         c->eps);
             rope(q, r->first + t, frequency, c->rotary);
         }
         for (uint32_t h = 0; h < c->kv_heads; h++) {
@@ -65,7 +70,10 @@ int ref_qk_rope(ref_run *r, uint16_t layer, lily_err *e)
 }
 
 /* Keys and values of a layer's cache, [capacity][Hk][D] each. */
-static float **cache_of(const ref_run *r, uint16_t layer) { return r->state->kv + 2 * r->exec->weights->nth[layer]; }
+static float **cache_of(const ref_run *r, uint16_t layer)
+{
+    return r->state->kv + 2 * r->exec->weights->nth[layer];
+}
 
 int ref_kv_append(ref_run *r, uint16_t layer, lily_err *e)
 {
@@ -78,8 +86,8 @@ int ref_kv_append(ref_run *r, uint16_t layer, lily_err *e)
 
 /* One query over positions 0 … n-1.  The weights are not kept: each position's score is computed twice, first
  * for the largest. */
-static void attend(float *out, const float *q, const float *keys, const float *values, uint32_t n, size_t stride,
-                   uint32_t dim, double *acc)
+static void attend(float *out, const float *q, const float *keys, const float *values, uint32_t n,
+                   size_t stride, uint32_t dim, double *acc)
 {
     const float scale = (float)(1.0 / sqrt(dim));
     float most = -INFINITY;

@@ -1,11 +1,14 @@
-/* mixer_delta.c - Gated DeltaNet: a causal convolution, then a matrix state for each head that forgets by g and
- * learns by the delta rule.  Formulas: docs/model.md. */
+/* mixer_delta.c - Gated DeltaNet: a causal convolution, then a matrix state for each head that forgets by g
+ * and learns by the delta rule.  Formulas: docs/model.md. */
 #include <math.h>
 #include <string.h>
 
 #include "device/ref/ref.h"
 
-static const lily_layer *layer_of(const ref_run *r, uint16_t layer) { return &r->model->layer[layer]; }
+static const lily_layer *layer_of(const ref_run *r, uint16_t layer)
+{
+    return &r->model->layer[layer];
+}
 
 int ref_proj_qkv(ref_run *r, uint16_t layer, lily_err *e)
 {
@@ -39,7 +42,8 @@ static const float *conv_input(const float *tail, const float *qkv, int64_t t, u
 }
 
 /* The K-1 newest inputs after `tokens` tokens of the run, oldest first; `to` may be the tail itself. */
-static void save_tail(float *to, const float *tail, const float *qkv, uint32_t tokens, uint32_t back, uint32_t width)
+static void save_tail(float *to, const float *tail, const float *qkv, uint32_t tokens, uint32_t back,
+                      uint32_t width)
 {
     for (uint32_t j = 0; j < back; j++)
         memmove(to + (size_t)j * width, conv_input(tail, qkv, (int64_t)tokens - back + j, back, width),
@@ -55,7 +59,7 @@ int ref_conv(ref_run *r, uint16_t layer, lily_err *e)
     float *u = ref_slot(r, SLOT_U), *tail = ref_tail(w, r->state->recurrent, layer);
     for (uint32_t t = 0; t < r->tokens; t++, u += width) {
         memset(u, 0, width * sizeof *u);
-        for (uint32_t j = 0; j < taps; j++) {       /* the last tap meets the newest input */
+        for (uint32_t j = 0; j < taps; j++) { /* the last tap meets the newest input */
             const float *x = conv_input(tail, qkv, (int64_t)t - back + j, back, width);
             for (uint32_t i = 0; i < width; i++) u[i] += kernel[(size_t)i * taps + j] * x[i];
         }
@@ -79,7 +83,7 @@ int ref_qk_l2(ref_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
     const lily_config *c = r->config;
-    const uint32_t dim = c->lin_k_dim, heads = 2 * c->lin_k_heads;      /* q heads, then k heads, in U and in QK */
+    const uint32_t dim = c->lin_k_dim, heads = 2 * c->lin_k_heads; /* q heads, then k heads, in U and in QK */
     const float q_scale = (float)(1.0 / sqrt(dim));
     for (uint32_t t = 0; t < r->tokens; t++) {
         const float *u = ref_slot(r, SLOT_U) + (size_t)t * lily_conv_width(c);
@@ -92,7 +96,10 @@ int ref_qk_l2(ref_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
-static double softplus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
+static double softplus(double x)
+{
+    return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
 
 int ref_gates(ref_run *r, uint16_t layer, lily_err *e)
 {
@@ -111,8 +118,8 @@ int ref_gates(ref_run *r, uint16_t layer, lily_err *e)
 }
 
 /* One token for one head: S [Dv][Dk] is scaled, corrected towards v at key k, and read at q. */
-static void delta_rule(float *s, float *o, const float *q, const float *k, const float *v, float beta, float g,
-                       uint32_t dv, uint32_t dk)
+static void delta_rule(float *s, float *o, const float *q, const float *k, const float *v, float beta,
+                       float g, uint32_t dv, uint32_t dk)
 {
     for (uint32_t i = 0; i < dv; i++, s += dk) {
         for (uint32_t j = 0; j < dk; j++) s[j] *= g;
@@ -136,8 +143,8 @@ int ref_gdn(ref_run *r, uint16_t layer, lily_err *e)
         const float *beta = ref_slot(r, SLOT_G) + (size_t)t * 2 * c->lin_v_heads, *g = beta + c->lin_v_heads;
         float *o = ref_slot(r, SLOT_DN) + (size_t)t * lily_value_width(c);
         for (uint32_t h = 0; h < c->lin_v_heads; h++)
-            delta_rule(s + h * one, o + (size_t)h * dv, q + (size_t)(h / share) * dk, k + (size_t)(h / share) * dk,
-                       v + (size_t)h * dv, beta[h], g[h], dv, dk);
+            delta_rule(s + h * one, o + (size_t)h * dv, q + (size_t)(h / share) * dk,
+                       k + (size_t)(h / share) * dk, v + (size_t)h * dv, beta[h], g[h], dv, dk);
         if (mark < r->lane->n_marks && r->lane->mark[mark] == t + 1)
             memcpy(ref_s(w, r->mark[mark++]->recurrent, layer), s, c->lin_v_heads * one * sizeof *s);
     }

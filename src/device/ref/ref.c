@@ -13,15 +13,23 @@ static int (*const functions[N_STEPS])(ref_run *, uint16_t, lily_err *) = {
 
 static const lily_row rows[] = {
 #define X(step, function, bytes)                                                                             \
-    {.name = #function, .steps = 1ull << STEP_##step, .id = STEP_##step, .modes = LILY_DECODE | LILY_PREFILL, \
-     .exact = LILY_SAME_BITS, .invariant = true, .workspace = bytes},
+    {.name = #function,                                                                                      \
+     .steps = 1ull << STEP_##step,                                                                           \
+     .id = STEP_##step,                                                                                      \
+     .modes = LILY_DECODE | LILY_PREFILL,                                                                    \
+     .exact = LILY_SAME_BITS,                                                                                \
+     .invariant = true,                                                                                      \
+     .workspace = bytes},
     REF_STEPS(X)
 #undef X
 };
 
 _Static_assert(sizeof rows / sizeof *rows == N_STEPS, "one row a step");
 
-int ref_run_row(ref_run *r, uint16_t row, uint16_t layer, lily_err *e) { return functions[rows[row].id](r, layer, e); }
+int ref_run_row(ref_run *r, uint16_t row, uint16_t layer, lily_err *e)
+{
+    return functions[rows[row].id](r, layer, e);
+}
 
 static int ref_open(lily_dev **out, const lily_dev_options *options, lily_err *e)
 {
@@ -30,9 +38,13 @@ static int ref_open(lily_dev **out, const lily_dev_options *options, lily_err *e
     return *out ? LILY_OK : lily_no_memory(e, sizeof **out, "device ref");
 }
 
-static void ref_close(lily_dev *d) { lily_free(d); }
+static void ref_close(lily_dev *d)
+{
+    lily_free(d);
+}
 
-static void ref_describe(const lily_dev *d, char *text, size_t room, uint64_t *memory_total, uint64_t *memory_free)
+static void ref_describe(const lily_dev *d, char *text, size_t room, uint64_t *memory_total,
+                         uint64_t *memory_free)
 {
     (void)d;
     snprintf(text, room, "ref: plain C in float32, 1 thread");

@@ -7,7 +7,8 @@
 
 static uint32_t widest_matrix(const lily_config *c)
 {
-    const uint32_t inputs[] = {c->hidden, lily_value_width(c), lily_q_width(c), c->expert_inter, c->shared_inter};
+    const uint32_t inputs[] = {c->hidden, lily_value_width(c), lily_q_width(c), c->expert_inter,
+                               c->shared_inter};
     uint32_t most = 0;
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         if (inputs[i] > most) most = inputs[i];
@@ -21,8 +22,10 @@ static int check_places(const lily_plan *p, lily_err *e)
         for (unsigned s = 0; s < N_SLOTS; s++) {
             enum lily_slot_kind kind = lily_slot_kind(s);
             bool placed = kind == SLOT_SCRATCH || kind == SLOT_OUTPUT;
-            if (placed && ((p->stages[i].reads | p->stages[i].writes) & lily_bit(s)) && p->slot_at[s] == LILY_NO_PLACE)
-                return lily_fail(e, LILY_INTERNAL, "the plan has no place for slot %s of stage %u", lily_slot_name(s), i);
+            if (placed && ((p->stages[i].reads | p->stages[i].writes) & lily_bit(s)) &&
+                p->slot_at[s] == LILY_NO_PLACE)
+                return lily_fail(e, LILY_INTERNAL, "the plan has no place for slot %s of stage %u",
+                                 lily_slot_name(s), i);
         }
     return LILY_OK;
 }
@@ -101,8 +104,8 @@ static int check_marks(const lily_lane *lane, lily_err *e)
 {
     for (uint32_t i = 0; i < lane->n_marks; i++)
         if (lane->mark[i] < 1 || lane->mark[i] > lane->n_tokens || (i && lane->mark[i] <= lane->mark[i - 1]))
-            return lily_fail(e, LILY_ARGUMENT, "mark %u (after %u of %u tokens) is out of order", i, lane->mark[i],
-                             lane->n_tokens);
+            return lily_fail(e, LILY_ARGUMENT, "mark %u (after %u of %u tokens) is out of order", i,
+                             lane->mark[i], lane->n_tokens);
     return LILY_OK;
 }
 
@@ -123,7 +126,8 @@ static int check_lane(const lily_exec *x, enum lily_segment first, const lily_la
     if (lane->n_tokens < 1 || lane->n_tokens > p->max_tokens || (!lane->tokens && lane->n_tokens != 1))
         return lily_fail(e, LILY_ARGUMENT, "%u tokens in a run of at most %u", lane->n_tokens, p->max_tokens);
     if (lane->pick && (lane->pick->n_vocab < 1 || (uint32_t)lane->pick->n_vocab > vocab))
-        return lily_fail(e, LILY_ARGUMENT, "%d of %u tokens cannot be chosen from", lane->pick->n_vocab, vocab);
+        return lily_fail(e, LILY_ARGUMENT, "%d of %u tokens cannot be chosen from", lane->pick->n_vocab,
+                         vocab);
     if (first != LILY_FORWARD) return LILY_OK;
     uint32_t most = p->max_context < lane->state->capacity ? p->max_context : lane->state->capacity;
     if (lane->n_tokens > most || lane->state->position > most - lane->n_tokens)
@@ -162,11 +166,12 @@ static int run_segments(ref_run *r, enum lily_segment first, enum lily_segment l
     return LILY_OK;
 }
 
-int ref_submit(lily_dev *d, lily_exec *x, enum lily_segment first, enum lily_segment last, const lily_lane *lane,
-               uint32_t n_lanes, uint64_t *ticket, lily_err *e)
+int ref_submit(lily_dev *d, lily_exec *x, enum lily_segment first, enum lily_segment last,
+               const lily_lane *lane, uint32_t n_lanes, uint64_t *ticket, lily_err *e)
 {
     uint64_t start = lily_now_ns();
-    if (n_lanes != 1) return lily_fail(e, LILY_UNSUPPORTED, "ref runs one session at a time, not %u", n_lanes);
+    if (n_lanes != 1)
+        return lily_fail(e, LILY_UNSUPPORTED, "ref runs one session at a time, not %u", n_lanes);
     TRY(check_lane(x, first, lane, e));
     d->done = (lily_done){.token = -1};
     ref_run r = {.exec = x,
@@ -198,7 +203,9 @@ int ref_peek(lily_dev *d, lily_exec *x, unsigned slot, void *dst, size_t room, l
     if (slot >= N_SLOTS || x->plan->slot_at[slot] == LILY_NO_PLACE)
         return lily_fail(e, LILY_ARGUMENT, "the plan does not keep slot %s", lily_slot_name(slot));
     size_t bytes = used_bytes(x, slot);
-    if (bytes > room) return lily_fail(e, LILY_ARGUMENT, "slot %s has %zu bytes, not %zu", lily_slot_name(slot), bytes, room);
+    if (bytes > room)
+        return lily_fail(e, LILY_ARGUMENT, "slot %s has %zu bytes, not %zu", lily_slot_name(slot), bytes,
+                         room);
     memcpy(dst, x->scratch + x->plan->slot_at[slot], bytes);
     return LILY_OK;
 }

@@ -1,17 +1,26 @@
-/* state.c - one session's memory: keys and values that only grow, recurrent states that cannot be rewound, and
- * snapshots of these to go back to. */
+/* state.c - one session's memory: keys and values that only grow, recurrent states that cannot be rewound,
+ * and snapshots of these to go back to. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "device/ref/ref.h"
 
-enum { PAGE = 256 };            /* tokens by which KV grows */
+enum { PAGE = 256 }; /* tokens by which KV grows */
 
-static size_t tail_floats(const lily_config *c) { return (size_t)(c->conv_kernel - 1) * lily_conv_width(c); }
+static size_t tail_floats(const lily_config *c)
+{
+    return (size_t)(c->conv_kernel - 1) * lily_conv_width(c);
+}
 
-static size_t s_floats(const lily_config *c) { return (size_t)lily_value_width(c) * c->lin_k_dim; }
+static size_t s_floats(const lily_config *c)
+{
+    return (size_t)lily_value_width(c) * c->lin_k_dim;
+}
 
-size_t ref_recurrent_floats(const lily_config *c) { return tail_floats(c) + s_floats(c); }
+size_t ref_recurrent_floats(const lily_config *c)
+{
+    return tail_floats(c) + s_floats(c);
+}
 
 static size_t all_recurrent_floats(const lily_weights *w)
 {
@@ -74,7 +83,8 @@ int ref_state_grow(lily_dev *d, lily_state *s, uint32_t context, lily_err *e)
     if (context <= s->capacity) return LILY_OK;
     size_t width = lily_kv_width(s->weights->model->config);
     uint64_t capacity = ((uint64_t)context + PAGE - 1) / PAGE * PAGE;
-    if (capacity > UINT32_MAX) return lily_fail(e, LILY_CONTEXT, "a context of %u tokens is too long", context);
+    if (capacity > UINT32_MAX)
+        return lily_fail(e, LILY_CONTEXT, "a context of %u tokens is too long", context);
     for (uint32_t i = 0; i < 2 * s->weights->n_attention; i++) {
         float *grown = lily_realloc(s->kv[i], capacity * width, sizeof *grown);
         if (!grown) return lily_no_memory(e, capacity * width * sizeof *grown, "keys and values");
@@ -84,7 +94,10 @@ int ref_state_grow(lily_dev *d, lily_state *s, uint32_t context, lily_err *e)
     return LILY_OK;
 }
 
-uint32_t ref_state_position(const lily_state *s) { return s->position; }
+uint32_t ref_state_position(const lily_state *s)
+{
+    return s->position;
+}
 
 size_t ref_state_positions(const lily_state *s, uint32_t *out, size_t room)
 {
@@ -113,7 +126,8 @@ static int block_at(const lily_state *s, uint32_t position, const float **block,
     else if (snapshot)
         *block = snapshot->recurrent;
     else
-        return lily_fail(e, LILY_ARGUMENT, "the state at token %u was not kept; it stands at %u", position, s->position);
+        return lily_fail(e, LILY_ARGUMENT, "the state at token %u was not kept; it stands at %u", position,
+                         s->position);
     return LILY_OK;
 }
 
@@ -177,7 +191,10 @@ void ref_state_drop(lily_dev *d, lily_state *s, uint32_t position)
     }
 }
 
-void ref_state_count_reset(lily_state *s) { memset(s->count, 0, s->weights->model->config->vocab * sizeof *s->count); }
+void ref_state_count_reset(lily_state *s)
+{
+    memset(s->count, 0, s->weights->model->config->vocab * sizeof *s->count);
+}
 
 void ref_state_recover(lily_state *s)
 {
@@ -244,8 +261,8 @@ void ref_state_cost(const lily_config *c, uint64_t *fixed, uint64_t *snapshot, u
     *per_token = attention * 2 * lily_kv_width(c) * sizeof(float);
 }
 
-int ref_peek_state(lily_dev *d, const lily_state *s, unsigned slot, uint16_t layer, float *dst, size_t room, size_t *n,
-                   lily_err *e)
+int ref_peek_state(lily_dev *d, const lily_state *s, unsigned slot, uint16_t layer, float *dst, size_t room,
+                   size_t *n, lily_err *e)
 {
     (void)d;
     const lily_weights *w = s->weights;
