@@ -48,6 +48,8 @@ static void read_reply(const uint8_t *data, size_t size, size_t piece, int how, 
     lily_reply_free(r);
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char declared[] = "[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":{\"type\":\"string\"},"

@@ -25,6 +25,8 @@ static void render(const lily_template *t, const json_t *messages, lily_err *e)
     lily_rendered_free(&r);
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static lily_template *shipped;

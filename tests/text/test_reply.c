@@ -311,8 +311,9 @@ static void test_no_memory(void **state)
     (void)state;
     lily_err e = {0};
     json_t *list;
-    const char *reply[] = {"think ", "</think>", "\n\nText\n\n", "<tool_call>", "\n<function=typed>\n<parameter=o>\n{\"a\": 1}\n</parameter>\n"
-                           "<parameter=m>\nx\n</parameter>\n</function>\n", "</tool_call>"};
+    static const char body[] = "\n<function=typed>\n<parameter=o>\n{\"a\": 1}\n</parameter>\n<parameter=m>\nx\n</parameter>\n"
+                               "</function>\n";
+    const char *reply[] = {"think ", "</think>", "\n\nText\n\n", "<tool_call>", body, "</tool_call>"};
     check_ok(lily_json_parse(&list, TOOLS, sizeof TOOLS - 1, "tools", &e), &e);
     int rc = LILY_NO_MEMORY;
     for (int64_t n = 0; rc != LILY_OK; n++) {
