@@ -77,7 +77,7 @@ typedef struct jinja_loop {
     size_t at;             /* index0 */
 } jinja_loop;
 
-struct jinja_macro_def;
+struct jinja_node;
 struct jinja_scope;
 
 struct jinja_value {

@@ -2,7 +2,7 @@
  *
  * Templates of this family are strict: one system message and only at the start, arguments as objects, a
  * user question somewhere.  Clients are not.  A template renders what comes out of here; it never sees the
- * request itself.  Every refusal names its place: "messages[2].content[0]: image input is not supported". */
+ * request itself.  Every refusal names its place: "messages[2].content[0]: image input is not supported, only text (part type 'image_url')". */
 #ifndef LILY_TEXT_MESSAGES_H
 #define LILY_TEXT_MESSAGES_H
 

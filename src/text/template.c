@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "text/big_number.h"
 #include "text/jinja_eval.h"
 
 enum {

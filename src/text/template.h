@@ -1,9 +1,10 @@
 /* template.h - the checkpoint's chat template, interpreted, with the origin of every byte of its output.
  *
- * A template is a small part of Jinja (docs: README of the project, "chat template"); what leaves that part
- * is refused when the template is loaded, with line and construct.  Rendering equals jinja2's
+ * A template is a small part of Jinja (jinja_builtin.c lists its filters, tests and methods); what leaves
+ * that part is refused when the template is loaded, with line and construct.  Rendering equals jinja2's
  * ImmutableSandboxedEnvironment(trim_blocks, lstrip_blocks) with the tojson filter of transformers, byte
- * for byte.  It is strict: guards that the template has are errors here; messages.h meets them before.
+ * for byte (but for one oddity: jinja2 hides a variable of the request from a loop if the template sets a
+ * variable of that name behind the loop; here the loop sees it).  It is strict: guards that the template has are errors here; messages.h meets them before.
  *
  * Text that stands in the template (or is a special token of tokenizer_config.json) is `control`: its
  * tokens may be control tokens.  Text out of messages, tools and kwargs never is, however it was cut or

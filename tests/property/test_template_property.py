@@ -217,7 +217,8 @@ def block(rng, depth=0):
                 parts += [tag(rng, "else"), block(rng, depth + 1)]
             parts.append(tag(rng, "endfor"))
         elif kind == 6:
-            parts.append(tag(rng, f"set {rng.choice(['s', 'q', 'ns.v', 'n'])} = {expression(rng)}"))
+            # Not the names of the context: jinja2 hides such a name from loops that stand before its "set".
+            parts.append(tag(rng, f"set {rng.choice(['q', 'ns.v', 'k'])} = {expression(rng)}"))
         elif kind == 7:
             parts += [tag(rng, "set q"), block(rng, depth + 1), tag(rng, "endset"), "{{ q }}"]
         else:
@@ -272,4 +273,4 @@ def test_data_is_never_control(lily, source_dir):
         assert at == len(raw)
         assert not any(0xe000 <= ord(c) < 0xe100 for c in control.decode())
         assert "<|im_start|>" not in data.decode() and "<tool_call>" not in data.decode()
-        assert sum(0xe000 <= ord(c) < 0xe100 for c in data.decode()) == 8 * 11 - 1
+        assert sum(0xe000 <= ord(c) < 0xe100 for c in data.decode()) == 8 * 12 - 1    # eleven places, and the slice
