@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "model/warm.h"
 #include "run/memory.h"
 #include "run/session.h"
 
@@ -90,10 +92,22 @@ static int open_device(lily_loaded *m, const lily_engine_options *o, enum lily_l
     return LILY_OK;
 }
 
+static void say_memory(const lily_memory *y, uint32_t context)
+{
+    const double gib = 1 << 30;
+    lily_log(LILY_LOG_INFO,
+             "%.2f GiB planned: weights %.2f, keys and values of %u tokens %.2f, states %.2f, copies and scratch %.2f",
+             (double)y->planned / gib, (double)y->weights / gib, context, (double)y->kv / gib, (double)y->state / gib,
+             (double)(y->device + y->scratch) / gib);
+}
+
+static void tell_warm(void *user, double fraction) { tell(user, "reading weights", fraction); }
+
 static int make_ready(lily_loaded *m, const lily_engine_options *o, lily_err *e)
 {
     TRY(lily_memory_fits(&m->memory, o->memory_limit, m->context, e));
-    tell(o, "loading weights", 0.4);
+    say_memory(&m->memory, m->context);
+    TRY(lily_model_warm(m->ckpt, tell_warm, (void *)o, e));
     TRY(m->ops->load(m->dev, m->model, &m->weights, e));
     tell(o, "preparing the device", 0.9);
     TRY(m->ops->prepare(m->dev, m->weights, m->decode, &m->run_decode, e));
