@@ -239,19 +239,30 @@ static int bind_quantised(binder *b, lily_matrix *m, const lily_tensor *w, const
     return LILY_OK;
 }
 
+/* Where it lies; its bits are found by what follows. */
+static lily_matrix place(const lily_tensor *w, matrix_size s)
+{
+    uint32_t experts = s.experts ? s.experts : 1;
+    return (lily_matrix){
+        .codes = w->data, .experts = experts, .rows = s.rows, .cols = s.cols, .step = s.rows};
+}
+
+static int bind_plain(binder *b, lily_matrix *m, const lily_tensor *w, matrix_size s)
+{
+    if (w->dtype != LILY_BF16 && w->dtype != LILY_F32) return wrong_type(b, w, "U32, BF16 or F32");
+    m->bits = w->dtype == LILY_BF16 ? 16 : 32;
+    shape plain = matrix_shape(s, s.cols);
+    return check_shape(b, w, &plain);
+}
+
 static int bind_matrix(binder *b, lily_matrix *m, const char *module, matrix_size s)
 {
     char name[MAX_NAME];
     const lily_tensor *w;
     snprintf(name, sizeof name, "%s.weight", module);
     TRY(take(b, &w, name));
-    *m = (lily_matrix){.codes = w->data, .rows = s.rows, .cols = s.cols};
-    m->experts = s.experts ? s.experts : 1;
-    if (w->dtype == LILY_U32) return bind_quantised(b, m, w, module, s);
-    if (w->dtype != LILY_BF16 && w->dtype != LILY_F32) return wrong_type(b, w, "U32, BF16 or F32");
-    m->bits = w->dtype == LILY_BF16 ? 16 : 32;
-    shape plain = matrix_shape(s, s.cols);
-    return check_shape(b, w, &plain);
+    *m = place(w, s);
+    return w->dtype == LILY_U32 ? bind_quantised(b, m, w, module, s) : bind_plain(b, m, w, s);
 }
 
 /* ---- layers ------------------------------------------------------------------------ */
@@ -316,10 +327,50 @@ static int bind_attention(binder *b, uint32_t layer, lily_layer *l)
     return bind_norm(b, &l->norm_k, name, c->head_dim);
 }
 
+static int bind_routed(binder *b, uint32_t layer, lily_layer *l)
+{
+    uint32_t h = b->c->hidden, f = b->c->expert_inter, n = b->c->experts;
+    const matrix_spec list[] = {
+        {&l->ex_gate, "mlp.switch_mlp.gate_proj", {n, f, h}},
+        {&l->ex_up, "mlp.switch_mlp.up_proj", {n, f, h}},
+        {&l->ex_down, "mlp.switch_mlp.down_proj", {n, h, f}},
+    };
+    return bind_matrices(b, layer, list, sizeof list / sizeof *list);
+}
+
+/* The original files keep an expert's gate and up in one plain stack [E][2 F][H], the gate first. */
+static bool has_fused_experts(const binder *b, uint32_t layer)
+{
+    char name[MAX_NAME];
+    LAYER_NAME(name, layer, "mlp.experts.gate_up_proj");
+    return find(b, name) != NULL;
+}
+
+static int bind_stack(binder *b, lily_matrix *m, uint32_t layer, const char *inner, matrix_size s)
+{
+    char name[MAX_NAME];
+    const lily_tensor *w;
+    LAYER_NAME(name, layer, inner);
+    TRY(take(b, &w, name));
+    *m = place(w, s);
+    return bind_plain(b, m, w, s);
+}
+
+static int bind_fused(binder *b, uint32_t layer, lily_layer *l)
+{
+    uint32_t h = b->c->hidden, f = b->c->expert_inter, n = b->c->experts;
+    lily_matrix both;
+    TRY(bind_stack(b, &both, layer, "mlp.experts.gate_up_proj", (matrix_size){n, 2 * f, h}));
+    both.rows = f;
+    l->ex_gate = l->ex_up = both;
+    l->ex_up.codes += f * lily_row_bytes(&both);
+    return bind_stack(b, &l->ex_down, layer, "mlp.experts.down_proj", (matrix_size){n, h, f});
+}
+
 static int bind_experts(binder *b, uint32_t layer, lily_layer *l)
 {
     const lily_config *c = b->c;
-    uint32_t h = c->hidden, f = c->expert_inter, fs = c->shared_inter, n = c->experts;
+    uint32_t h = c->hidden, fs = c->shared_inter, n = c->experts;
     const matrix_spec every[] = {
         {&l->router, "mlp.gate", {0, n, h}},
         {&l->shared_gate, "mlp.shared_expert_gate", {0, 1, h}},
@@ -327,21 +378,9 @@ static int bind_experts(binder *b, uint32_t layer, lily_layer *l)
         {&l->sh_up, "mlp.shared_expert.up_proj", {0, fs, h}},
         {&l->sh_down, "mlp.shared_expert.down_proj", {0, h, fs}},
     };
-    const matrix_spec routed[] = {
-        {&l->ex_gate, "mlp.switch_mlp.gate_proj", {n, f, h}},
-        {&l->ex_up, "mlp.switch_mlp.up_proj", {n, f, h}},
-        {&l->ex_down, "mlp.switch_mlp.down_proj", {n, h, f}},
-    };
     TRY(bind_matrices(b, layer, every, sizeof every / sizeof *every));
-    char name[MAX_NAME];
-    LAYER_NAME(name, layer, "mlp.experts.gate_up_proj");
-    const item *fused = find(b, name);
-    if (fused)
-        return lily_fail(b->e, LILY_UNSUPPORTED,
-                         "%s: %s: fused experts; convert the checkpoint with mlx_lm.convert",
-                         fused->tensor->file, fused->tensor->name);
     uint64_t before = b->box->m.token_bytes;
-    TRY(bind_matrices(b, layer, routed, sizeof routed / sizeof *routed));
+    TRY(has_fused_experts(b, layer) ? bind_fused(b, layer, l) : bind_routed(b, layer, l));
     b->box->m.token_bytes = before + (b->box->m.token_bytes - before) / n * c->top_k;
     return LILY_OK;
 }

@@ -7,12 +7,13 @@
 
 /* A matrix of `rows` outputs and `cols` inputs, or a stack of `experts` of them: y = W x.
  * bits 4 or 8: MLX affine groups, w = scale * code + bias (bf16 scale and bias per `group` columns);
- *   codes lie in rows of cols * bits / 8 bytes, low nibble first; rows contiguous, experts outermost.
+ *   codes lie in rows of cols * bits / 8 bytes, low nibble first; rows contiguous, experts outermost,
+ *   `step` rows apart (more than `rows` where a file keeps gate and up of an expert together).
  * bits 16: plain bf16; bits 32: plain f32; then scales and biases are NULL and group is 0.
  * No pointer has any alignment. */
 typedef struct lily_matrix {
     const uint8_t *codes, *scales, *biases;
-    uint32_t experts, rows, cols;
+    uint32_t experts, rows, cols, step;
     uint16_t bits, group;
 } lily_matrix;
 
@@ -28,11 +29,12 @@ static inline uint64_t lily_matrix_bytes(const lily_matrix *m)
 static inline lily_matrix lily_expert(const lily_matrix *m, uint32_t expert)
 {
     lily_matrix one = *m;
+    uint64_t row = (uint64_t)expert * m->step;
     one.experts = 1;
-    one.codes += (uint64_t)expert * m->rows * lily_row_bytes(m);
+    one.codes += row * lily_row_bytes(m);
     if (m->group) {
-        one.scales += (uint64_t)expert * m->rows * lily_row_groups(m) * 2;
-        one.biases += (uint64_t)expert * m->rows * lily_row_groups(m) * 2;
+        one.scales += row * lily_row_groups(m) * 2;
+        one.biases += row * lily_row_groups(m) * 2;
     }
     return one;
 }
@@ -70,8 +72,9 @@ typedef struct lily_model {
 
 /* Finds and checks all tensors.  Names with and without "language_model."; "vision_tower.", "model.visual."
  * and "mtp." are skipped and counted, any other unknown one is refused.  A conv1d weight of shape [C,1,K]
- * marks an unconverted layout: 1 is then added to the zero-centred norms.  The result points into ckpt and
- * config, which must outlive it. */
+ * marks an unconverted layout: 1 is then added to the zero-centred norms.  Routed experts are read as MLX
+ * stacks (switch_mlp) or as the makers' plain ones (experts.gate_up_proj, experts.down_proj).  The result
+ * points into ckpt and config, which must outlive it. */
 int lily_model_open(lily_model **out, const lily_ckpt *ckpt, const lily_model_config *config, lily_err *e);
 void lily_model_close(lily_model *m);
 

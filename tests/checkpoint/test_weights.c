@@ -222,6 +222,42 @@ static void reads_plain_matrices(void **state)
     fake_free(&f);
 }
 
+/* The makers' own stack of gate and up: the same rows, a step apart. */
+static void reads_fused_experts(void **state)
+{
+    const scratch *s = *state;
+    const char *const names[] = {"gate_proj", "up_proj", "down_proj"}, *const parts[] = {"weight", "scales",
+                                                                                         "biases"};
+    fake f;
+    opened o, other;
+    lily_err e;
+    fake_read(&f, TINY);
+    for (int i = 0; i < 9; i++) {
+        char name[160];
+        snprintf(name, sizeof name, L0 "mlp.switch_mlp.%s.%s", names[i / 3], parts[i % 3]);
+        fake_remove(&f, name);
+    }
+    fake_add(&f, L0 "mlp.experts.gate_up_proj", "BF16", 3, (uint64_t[]){16, 128, 128}, 16 * 128 * 128 * 2);
+    fake_add(&f, L0 "mlp.experts.down_proj", "BF16", 3, (uint64_t[]){16, 128, 64}, 16 * 128 * 64 * 2);
+    check_opens(&f, s, &o);
+    const lily_layer *l = o.model->layer;
+    const uint8_t *data = lily_ckpt_find(o.ckpt, L0 "mlp.experts.gate_up_proj")->data;
+    lily_matrix gate = lily_expert(&l->ex_gate, 5), up = lily_expert(&l->ex_up, 5),
+                down = lily_expert(&l->ex_down, 5);
+    assert_int_equal(gate.rows, 64);
+    assert_int_equal(up.rows, 64);
+    assert_int_equal(down.rows, 128);
+    assert_ptr_equal(gate.codes, data + 5 * 128 * 256);
+    assert_ptr_equal(up.codes, data + (5 * 128 + 64) * 256);
+    assert_ptr_equal(down.codes, l->ex_down.codes + 5 * 128 * 128);
+    check_ok(open_model(&other, TINY, &e), &e);
+    uint64_t plain = 3 * 64 * 128 * 2, packed = 2 * 64 * (64 + 8) + 128 * (32 + 4); /* of one expert */
+    assert_int_equal(o.model->token_bytes, other.model->token_bytes + 4 * (plain - packed));
+    close_model(&other);
+    close_model(&o);
+    fake_free(&f);
+}
+
 /* Groups of 32 and 128 by an entry of their own; the tensors' last dimensions follow. */
 static void reads_other_groups(void **state)
 {
@@ -341,7 +377,7 @@ static void d_no_quantisation(fake *f)
 }
 static void d_fused(fake *f)
 {
-    fake_add(f, L0 "mlp.experts.gate_up_proj", "BF16", 3, (uint64_t[]){16, 128, 128}, 16 * 128 * 128 * 2);
+    fake_add(f, L0 "mlp.experts.gate_up_proj", "BF16", 3, (uint64_t[]){16, 64, 128}, 16 * 64 * 128 * 2);
 }
 
 static const struct {
@@ -370,7 +406,7 @@ static const struct {
     {d_group, LILY_FORMAT, "groups of 64 by its shape, 32 by config.json"},
     {d_wide_group, LILY_FORMAT, "64 columns are no whole number of groups of 128"},
     {d_no_quantisation, LILY_FORMAT, "is quantised, but config.json does not say how"},
-    {d_fused, LILY_UNSUPPORTED, "fused experts"},
+    {d_fused, LILY_FORMAT, "experts.gate_up_proj: shape [16, 64, 128], expected [16, 128, 128]"},
 };
 
 static void refuses_what_does_not_fit(void **state)
@@ -420,6 +456,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(reads_an_unconverted_layout, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(reads_tied_embeddings, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(reads_plain_matrices, scratch_open, scratch_close),
+        cmocka_unit_test_setup_teardown(reads_fused_experts, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(reads_other_groups, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(refuses_what_does_not_fit, scratch_open, scratch_close),
         cmocka_unit_test(survives_failed_allocations),
