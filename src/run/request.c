@@ -2,6 +2,7 @@
 #include "run/request.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 
@@ -56,6 +57,7 @@ static void request_free(lily_request *r)
     }
     lily_free(r->end);
     free_ask(&r->ask);
+    pthread_cond_destroy(&r->caught_up);
     pthread_cond_destroy(&r->more);
     pthread_mutex_destroy(&r->lock);
     lily_queue_let_go(r->queue);
@@ -71,6 +73,7 @@ int lily_request_new(lily_request **out, const lily_ask *ask, lily_queue *q, lil
     lily_queue_hold(q);
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->more, NULL);
+    pthread_cond_init(&r->caught_up, NULL);
     atomic_init(&r->cancel, false);
     atomic_init(&r->stopped, false);
     atomic_init(&r->owners, 2);
@@ -102,6 +105,7 @@ static void append(lily_request *r, event_node *node, bool always_wake)
     else
         r->last->next = node;
     r->last = node;
+    r->waits = false;
     pthread_cond_broadcast(&r->more);
     if (r->wake && (was_empty || always_wake)) r->wake(r->ask.user);
     pthread_mutex_unlock(&r->lock);
@@ -123,6 +127,21 @@ int lily_request_push(lily_request *r, const lily_event *ev, lily_err *e)
     return LILY_OK;
 }
 
+bool lily_request_keep_step(lily_request *r, uint32_t ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);      /* the only clock that every system waits by; a jump changes the bound */
+    uint64_t ns = (uint64_t)until.tv_nsec + ms * 1000000ull;
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    pthread_mutex_lock(&r->lock);
+    for (int rc = 0; rc == 0 && !r->waits && !atomic_load(&r->cancel);)
+        rc = pthread_cond_timedwait(&r->caught_up, &r->lock, &until);
+    bool kept = r->waits || atomic_load(&r->cancel);
+    pthread_mutex_unlock(&r->lock);
+    return kept;
+}
+
 void lily_request_finish(lily_request *r, const lily_event *ev)
 {
     event_node *node = r->end;
@@ -142,6 +161,13 @@ void lily_request_finish(lily_request *r, const lily_event *ev)
 
 /* ---- the requester's side ---- */
 
+static void want_more(lily_request *r)
+{
+    if (r->first || r->waits) return;
+    r->waits = true;
+    pthread_cond_broadcast(&r->caught_up);
+}
+
 static lily_event *take(lily_request *r)
 {
     event_node *node = r->first;
@@ -154,6 +180,7 @@ static lily_event *take(lily_request *r)
 lily_event *lily_request_next(lily_request *r)
 {
     pthread_mutex_lock(&r->lock);
+    want_more(r);
     lily_event *ev = take(r);
     pthread_mutex_unlock(&r->lock);
     return ev;
@@ -162,6 +189,7 @@ lily_event *lily_request_next(lily_request *r)
 lily_event *lily_request_wait(lily_request *r)
 {
     pthread_mutex_lock(&r->lock);
+    want_more(r);
     while (!r->first && !r->end_taken) pthread_cond_wait(&r->more, &r->lock);
     lily_event *ev = take(r);
     pthread_mutex_unlock(&r->lock);
@@ -173,7 +201,10 @@ void lily_event_free(lily_event *ev) { lily_free(ev); }
 /* The engine may take seconds to come back to its queue, so a request that still waits ends here. */
 static void leave(lily_request *r)
 {
+    pthread_mutex_lock(&r->lock);
     atomic_store(&r->cancel, true);
+    pthread_cond_broadcast(&r->caught_up);
+    pthread_mutex_unlock(&r->lock);
     if (!lily_queue_remove(r->queue, r)) return;
     lily_event end = {.n_prompt = r->ask.n_tokens, .end = LILY_END_CANCELLED};
     lily_request_finish(r, &end);

@@ -31,6 +31,8 @@ struct lily_request {
     event_node *end;                /* made by submit, so that the END needs no memory */
     void (*wake)(void *user);
     bool end_taken;
+    bool waits;                     /* the requester asked for an event and there was none */
+    pthread_cond_t caught_up;       /* waits became true, or a cancel came */
 };
 
 /* Copies the ask; owned by both sides. */
@@ -39,6 +41,9 @@ void lily_request_let_go(lily_request *r);
 
 /* The engine's side.  push copies the event, its bytes and its alternatives. */
 int lily_request_push(lily_request *r, const lily_event *ev, lily_err *e);
+/* Waits until the requester has dealt with everything that was pushed, which shows when it asks for more, or has
+ * cancelled; but no longer than `ms`; false: it has not. */
+bool lily_request_keep_step(lily_request *r, uint32_t ms);
 /* Sends the END: `ev` carries counts and times; an error's sentence is copied.  Lets go of the request. */
 void lily_request_finish(lily_request *r, const lily_event *ev);
 

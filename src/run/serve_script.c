@@ -18,6 +18,10 @@ static int pause_ms(const lily_turn *t, uint32_t ms, lily_err *e)
     }
 }
 
+/* A script is faster than any reader of its replies; without this it would be over before a stop string was seen.
+ * Who was slower than this once is not waited for again. */
+enum { KEEP_STEP_MS = 200 };
+
 /* The prompt is "read" in ten steps. */
 static int pretend_to_read(lily_turn *t, uint32_t ms, lily_err *e)
 {
@@ -48,8 +52,10 @@ static int speak(lily_turn *t, lily_script *script, const lily_script_reply *rep
 {
     TRY(pretend_to_read(t, reply->prefill_ms, e));
     uint64_t n = reply->n_tokens * reply->times_over;
+    bool in_step = true;
     *end = LILY_END_LENGTH;
     for (uint64_t i = 0; t->n_generated < t->limit; i++) {
+        in_step = in_step && lily_request_keep_step(t->r, KEEP_STEP_MS);
         TRY(pause_ms(t, reply->delay_ms, e));
         if (reply->fail_at == i + 1) return lily_fail(e, LILY_DEVICE, "scripted device error at token %u", (unsigned)i + 1);
         if (i == n) {

@@ -365,6 +365,26 @@ static void pauses_are_cancelled(void **state)
     lily_engine_close(g);
 }
 
+/* However fast a script is, nothing is taken from it behind the token that a stop string ended in. */
+static void stop_takes_no_more(void **state)
+{
+    (void)state;
+    lily_engine *g = open_script("{\"replies\": [{\"text\": \"abcdefgh\", \"splits\": 1, \"times\": 0}]}");
+    for (int i = 0; i < 20; i++) {
+        lily_err e;
+        lily_request *r;
+        lily_ask ask = ask_of("", -1);
+        check_ok(lily_engine_submit(g, &ask, &r, &e), &e);
+        for (lily_event *ev; (ev = lily_request_wait(r)); lily_event_free(ev))
+            if (ev->kind == LILY_EVENT_TOKEN && ev->bytes[0] == 'c') lily_request_stop(r);
+        lily_request_free(r);
+        json_t *root = record(g);
+        assert_int_equal(json_integer_value(json_object_get(entry(root, (size_t)i), "tokens")), 3);
+        json_decref(root);
+    }
+    lily_engine_close(g);
+}
+
 static void record_tells_all(void **state)
 {
     (void)state;
@@ -448,6 +468,7 @@ int main(void)
         cmocka_unit_test(planted_failure),
         cmocka_unit_test(logprobs_are_their_own),
         cmocka_unit_test(pauses_are_cancelled),
+        cmocka_unit_test(stop_takes_no_more),
         cmocka_unit_test(record_tells_all),
         cmocka_unit_test(record_keeps_the_last),
     };
