@@ -32,7 +32,11 @@ static void print_json(const report *r, const lily_bench_result *b)
     printf("], \"model\": \"%s\", \"phase\": \"%s\", \"context\": %u, \"tok_s\": %.6g, \"samples\": [",
            lily_engine_fingerprint(r->g), b->phase, b->context, b->tok_s);
     for (uint32_t i = 0; i < b->n_samples; i++) printf("%s%.6g", i ? ", " : "", b->samples[i]);
-    printf("]}\n");
+    printf("]");
+    if (b->read_rate > 0)
+        printf(", \"token_bytes\": %.0f, \"read_gb_s\": %.4g, \"read_share\": %.4g", b->token_bytes, b->read_rate / 1e9,
+               b->read_share);
+    printf("}\n");
     fflush(stdout);
 }
 
@@ -48,8 +52,11 @@ static void on_result(void *user, const lily_bench_result *b)
         if (b->samples[i] < low) low = b->samples[i];
         if (b->samples[i] > high) high = b->samples[i];
     }
-    printf("%-8s %8u tokens  %10.2f tok/s  (%.2f to %.2f in %u samples)\n", b->phase, b->context, b->tok_s, low, high,
+    printf("%-8s %8u tokens  %10.2f tok/s  (%.2f to %.2f in %u samples)", b->phase, b->context, b->tok_s, low, high,
            b->n_samples);
+    if (b->read_rate > 0)
+        printf(", %.0f %% of plain reads at %.1f GB/s", b->read_share * 100, b->read_rate / 1e9);
+    putchar('\n');
     fflush(stdout);
 }
 

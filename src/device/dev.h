@@ -135,6 +135,10 @@ typedef struct lily_dev_ops {
                    uint32_t n_lanes, uint64_t *ticket, lily_err *);
     int  (*wait)(lily_dev *, uint64_t ticket, lily_done *, uint32_t n_lanes, lily_err *);
 
+    /* Benchmarks: bytes a second of plain reads of the weights, nothing computed, as many threads as a run has: the
+     * limit of decoding.  One burst of about a tenth of a second.  0: the model is too small to tell.  NULL: none. */
+    double (*read_rate)(lily_dev *, const lily_weights *);
+
     /* Tests: what a slot holds after the last submit, as f32 (int32 slots: as int32), for the tokens of that
      * run; `room` is in bytes.  The plan must have been made with that slot in `keep`; it then holds what the
      * last layer wrote. */

@@ -15,6 +15,8 @@ typedef struct bencher {
     void *user;
     int32_t *tokens;            /* [longest + decode_tokens] */
     double *prefill, *decode;   /* [lengths][samples] tok/s */
+    double *rate;               /* [lengths][samples] bytes a second of plain reads around the decode sample */
+    double *sorted;             /* [samples], for medians */
     int rc;
     lily_err *e;
 } bencher;
@@ -41,15 +43,23 @@ static int decode(bencher *b, uint32_t at, uint32_t n)
     return LILY_OK;
 }
 
-static int sample(bencher *b, uint32_t length, double *read, double *reply)
+static double read_rate(const bencher *b)
+{
+    const lily_loaded *m = &b->g->m;
+    return m->ops->read_rate ? m->ops->read_rate(m->dev, m->weights) : 0;
+}
+
+static int sample(bencher *b, uint32_t length, double *read, double *reply, double *rate)
 {
     uint64_t start = lily_now_ns();
     TRY(prefill(b, length));
     TRY(decode(b, length - 1, 1));
     *read = length / lily_seconds_since(start);
+    double before = read_rate(b);
     start = lily_now_ns();
     TRY(decode(b, length, b->o->decode_tokens));
     *reply = b->o->decode_tokens / lily_seconds_since(start);
+    *rate = (before + read_rate(b)) / 2;
     return LILY_OK;
 }
 
@@ -59,36 +69,66 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int report(bencher *b, const char *phase, uint32_t length, const double *samples)
+static double median(bencher *b, const double *values)
 {
     uint32_t n = b->o->samples;
-    double *sorted = lily_calloc(n, sizeof *sorted);
-    if (!sorted) return lily_no_memory(b->e, n * sizeof *sorted, "samples");
-    for (uint32_t i = 0; i < n; i++) sorted[i] = samples[i];
-    qsort(sorted, n, sizeof *sorted, by_value);
-    lily_bench_result r = {.phase = phase,
-                           .context = length,
-                           .n_samples = n,
-                           .tok_s = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2,
+    for (uint32_t i = 0; i < n; i++) b->sorted[i] = values[i];
+    qsort(b->sorted, n, sizeof *b->sorted, by_value);
+    return (b->sorted[(n - 1) / 2] + b->sorted[n / 2]) / 2;
+}
+
+/* What one token moves in the middle of a sample: weights and keys and values are read, states read and written. */
+static double token_bytes(const bencher *b, uint32_t length)
+{
+    const lily_loaded *m = &b->g->m;
+    uint64_t fixed, snapshot, per_token;
+    m->ops->state_cost(m->config, &fixed, &snapshot, &per_token);
+    return (double)m->model->token_bytes + 2.0 * (double)snapshot +
+           (double)per_token * (length + b->o->decode_tokens / 2.0);
+}
+
+static void report_prefill(bencher *b, uint32_t l)
+{
+    const double *samples = b->prefill + (size_t)l * b->o->samples;
+    lily_bench_result r = {.phase = "prefill",
+                           .context = b->o->lengths[l],
+                           .n_samples = b->o->samples,
+                           .tok_s = median(b, samples),
                            .samples = samples};
-    lily_free(sorted);
     b->result(b->user, &r);
-    return LILY_OK;
+}
+
+static void report_decode(bencher *b, uint32_t l)
+{
+    const double *samples = b->decode + (size_t)l * b->o->samples;
+    double *rate = b->rate + (size_t)l * b->o->samples;
+    lily_bench_result r = {.phase = "decode",
+                           .context = b->o->lengths[l],
+                           .n_samples = b->o->samples,
+                           .tok_s = median(b, samples),
+                           .samples = samples};
+    if (rate[0] > 0) {
+        r.token_bytes = token_bytes(b, r.context);
+        r.read_rate = median(b, rate);
+        for (uint32_t i = 0; i < b->o->samples; i++) rate[i] = samples[i] * r.token_bytes / rate[i];
+        r.read_share = median(b, rate);
+    }
+    b->result(b->user, &r);
 }
 
 /* One unmeasured sample brings weights into memory and clocks up to speed. */
 static int rounds(bencher *b)
 {
     const lily_bench_options *o = b->o;
-    double unused_read, unused_reply;
-    TRY(sample(b, o->lengths[0], &unused_read, &unused_reply));
+    double unused[3];
+    TRY(sample(b, o->lengths[0], &unused[0], &unused[1], &unused[2]));
     for (uint32_t i = 0; i < o->samples; i++) {
         for (uint32_t l = 0; l < o->n_lengths; l++) {
             size_t at = (size_t)l * o->samples + i;
-            TRY(sample(b, o->lengths[l], &b->prefill[at], &b->decode[at]));
+            TRY(sample(b, o->lengths[l], &b->prefill[at], &b->decode[at], &b->rate[at]));
             if (i + 1 < o->samples) continue;
-            TRY(report(b, "prefill", o->lengths[l], b->prefill + (size_t)l * o->samples));
-            TRY(report(b, "decode", o->lengths[l], b->decode + (size_t)l * o->samples));
+            report_prefill(b, l);
+            report_decode(b, l);
         }
     }
     return lily_session_reset(b->g->session, b->e);
@@ -127,12 +167,16 @@ int lily_engine_bench(lily_engine *g, const lily_bench_options *o,
     b.tokens = lily_calloc(n, sizeof *b.tokens);
     b.prefill = lily_calloc(n_samples, sizeof *b.prefill);
     b.decode = lily_calloc(n_samples, sizeof *b.decode);
-    if (b.tokens && b.prefill && b.decode) {
+    b.rate = lily_calloc(n_samples, sizeof *b.rate);
+    b.sorted = lily_calloc(o->samples, sizeof *b.sorted);
+    if (b.tokens && b.prefill && b.decode && b.rate && b.sorted) {
         for (size_t i = 0; i < n; i++) b.tokens[i] = (int32_t)(lily_uniform(0, i) * vocab);
         lily_queue_call(g->queue, run, &b);
     } else {
         b.rc = lily_no_memory(e, n * sizeof *b.tokens, "a benchmark");
     }
+    lily_free(b.sorted);
+    lily_free(b.rate);
     lily_free(b.decode);
     lily_free(b.prefill);
     lily_free(b.tokens);

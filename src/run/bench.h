@@ -18,6 +18,9 @@ typedef struct lily_bench_result {
     uint32_t n_samples;
     double tok_s;               /* median */
     const double *samples;      /* tok/s each */
+    /* Decode: bytes that a token moves (weights, state, keys and values), bytes a second of plain reads in bursts
+     * before and after each sample, and the share of that rate that decoding reached (medians).  0: not known. */
+    double token_bytes, read_rate, read_share;
 } lily_bench_result;
 
 /* Calls `result` for each (phase, length) when it is done; lengths alternate, so that drift of the machine falls on

@@ -188,6 +188,7 @@ const lily_dev_ops lily_dev_cpu = {
     .state_cost = cpu_state_cost,
     .submit = cpu_submit,
     .wait = cpu_wait,
+    .read_rate = cpu_read_rate,
     .peek = cpu_peek,
     .peek_state = cpu_peek_state,
 };

@@ -115,6 +115,9 @@ static inline void *cpu_take(uint8_t **at, size_t bytes)
 unsigned cpu_threads(const lily_dev *d);
 const lily_cpu_kernels *cpu_kernels(const lily_dev *d);
 
+/* ---- read_rate.c ---- */
+double cpu_read_rate(lily_dev *, const lily_weights *);
+
 /* ---- products.c ---- */
 
 /* A product of a stage: out[t * stride + r] = W[r] . in[t]. */
