@@ -5,9 +5,12 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 PYTHON = $(BUILD)/venv/bin/python
 CTEST = ctest --test-dir $(BUILD) --output-on-failure
 
-.PHONY: all help setup setup-test demo serve test test-all nightly lint clean install
+.PHONY: all everything help setup setup-test demo serve test test-all nightly lint clean install
 
 all: $(BUILD)/build.ninja  ## build/lily
+	@cmake --build $(BUILD) -j $(JOBS) --target lily
+
+everything: $(BUILD)/build.ninja  ## build/lily, the tools, the tests, the benchmarks
 	@cmake --build $(BUILD) -j $(JOBS)
 
 help:  ## this list
@@ -36,12 +39,14 @@ demo: setup  ## install, build, ask the demo model one question over HTTP
 serve: all  ## the API on http://127.0.0.1:8080 with the demo model
 	$(BUILD)/lily serve
 
-test: setup-test $(PYTHON)  ## tests, at most 15 minutes on 2 cores
-	@$(MAKE) --no-print-directory all
+test: setup-test  ## tests, at most 15 minutes on 2 cores
+	@$(MAKE) --no-print-directory $(PYTHON)
+	@$(MAKE) --no-print-directory everything
 	$(CTEST) -LE 'all|nightly'
 
-test-all: setup-test $(PYTHON)  ## with sanitizers and fuzzing, at most 90 minutes
-	@$(MAKE) --no-print-directory all lint
+test-all: setup-test  ## with sanitizers and fuzzing, at most 90 minutes
+	@$(MAKE) --no-print-directory $(PYTHON)
+	@$(MAKE) --no-print-directory everything lint
 	$(CTEST) -LE nightly
 	tools/sanitize.sh
 	tools/fuzz.sh 60

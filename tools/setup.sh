@@ -4,10 +4,10 @@
 set -eu
 
 debian_build="gcc g++ make cmake ninja-build pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
-  libmicrohttpd-dev libedit-dev curl jq ca-certificates"
-debian_test="libcmocka-dev python3 python3-venv git"
-brew_build="cmake ninja pkg-config jansson pcre2 utf8proc libmicrohttpd libedit jq"
-brew_test="cmocka python@3"
+  libmicrohttpd-dev libedit-dev libcmocka-dev curl jq ca-certificates"
+debian_test="python3 python3-venv git"
+brew_build="cmake ninja pkg-config jansson pcre2 utf8proc libmicrohttpd libedit cmocka jq"
+brew_test="python@3"
 
 case "${1:-build}" in
 build) debian="$debian_build"; brew="$brew_build" ;;
