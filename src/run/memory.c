@@ -16,7 +16,7 @@ void lily_system_memory(uint64_t *total, uint64_t *available)
     size_t n = sizeof *total;
     *total = *available = 0;
     if (sysctlbyname("hw.memsize", total, &n, NULL, 0) != 0) *total = 0;
-    vm_statistics64_data_t vm;
+    vm_statistics64_data_t vm = {0};
     mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
     if (host_statistics64(mach_host_self(), HOST_VM_INFO64, (host_info64_t)&vm, &count) == KERN_SUCCESS)
         *available = ((uint64_t)vm.free_count + vm.inactive_count + vm.purgeable_count) * vm_kernel_page_size;

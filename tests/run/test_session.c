@@ -14,11 +14,13 @@ static struct {
     int countdown;                  /* submits until it acts; negative: never */
     bool fail;                      /* else it sets the flag below */
     atomic_bool *cancel;
+    const lily_state *state;        /* of the last submit */
 } faulty;
 
 static int faulty_submit(lily_dev *d, lily_exec *x, enum lily_segment first, enum lily_segment last,
                          const lily_lane *lane, uint32_t n_lanes, uint64_t *ticket, lily_err *e)
 {
+    faulty.state = lane->state;
     if (faulty.countdown-- == 0) {
         if (faulty.fail) {
             /* As a real failure: the run was cut somewhere in the middle. */
@@ -402,6 +404,24 @@ static void snapshot_budget(void **state)
     lily_session_free(s);
 }
 
+/* A full context with all its snapshots holds no more than was announced before loading. */
+static void memory_as_planned(void **state)
+{
+    world *w = *state;
+    uint32_t marks[8];
+    int32_t *tokens = calloc(CONTEXT, sizeof *tokens);
+    for (uint32_t i = 0; i < 8; i++) marks[i] = 200 * (i + 1);
+    lily_session *s = session(w);
+    lily_reading p = reading_of(tokens, CONTEXT - 1, marks, 8);
+    answer a = ask_prompt(w, s, &p, tokens[CONTEXT - 2]);
+    uint64_t held = w->m.ops->state_bytes(faulty.state), planned = w->m.memory.kv + w->m.memory.state;
+    assert_true(held <= planned);
+    assert_true(held > planned / 2);
+    drop_answer(&a);
+    free(tokens);
+    lily_session_free(s);
+}
+
 /* ---- cancel and failure ---- */
 
 /* 500 tokens in chunks of 64, cut in the submit-th run; what remains must be true and useful. */
@@ -571,6 +591,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(shorter_prompt),
         cmocka_unit_test(fresh_prompt_keeps_nothing),
         cmocka_unit_test(snapshot_budget),
+        cmocka_unit_test(memory_as_planned),
         cmocka_unit_test(cancelled_reply),
         cmocka_unit_test(lying_device),
         cmocka_unit_test(allocation_faults),
