@@ -2,8 +2,11 @@
 
 #include <math.h>
 
+#include "text/big_number.h"
+
 const char *lily_json_kind(const json_t *value)
 {
+    if (lily_big_number(value)) return "a number beyond 64 bits";
     switch (json_typeof(value)) {
     case JSON_OBJECT: return "an object";
     case JSON_ARRAY: return "a list";

@@ -66,6 +66,7 @@ static int send_events(talk *t, lily_err *e)
     TRY(lily_buf_ok(&t->out, "a stream", e));
     if (!t->begun) {
         TRY(lily_http_set_header(req, "Cache-Control", "no-cache", e));
+        TRY(lily_http_set_header(req, "X-Accel-Buffering", "no", e));    /* nginx would hold a stream back */
         TRY(lily_http_stream_begin(req, "text/event-stream", e));
         t->begun = true;
     }
@@ -150,7 +151,7 @@ static int start(talk *t, lily_chat_run **run)
     int rc = lily_chat_start(run, t->engine, &t->q.chat, &n_prompt, &t->refusal.err);
     if (rc == LILY_OK) return rc;
     lily_name_messages(&t->refusal);
-    if (rc == LILY_CONTEXT) {
+    if (rc == LILY_CONTEXT && n_prompt > 0) {
         t->refusal.n_prompt = n_prompt;
         t->refusal.n_ctx = lily_engine_context(t->engine);
     }

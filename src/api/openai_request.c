@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "api/fields.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "text/big_number.h"
 
 #define AT(member) offsetof(lily_openai_request, member)
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
@@ -109,6 +109,11 @@ static int read_kwargs(void *out, const lily_field *f, const json_t *value, lily
 {
     lily_openai_request *q = out;
     if (!json_is_object(value)) return wrong(f, "an object", value, r);
+    /* Templates compare with true or false: anything else would be taken for the default in silence. */
+    const json_t *thinking = json_object_get(value, "enable_thinking");
+    if (thinking && !json_is_null(thinking) && !json_is_boolean(thinking))
+        return lily_refuse(r, LILY_ARGUMENT, f->name, "%s.enable_thinking must be true or false, not %s", f->name,
+                           lily_json_kind(thinking));
     q->template_kwargs = value;
     return LILY_OK;
 }
@@ -367,7 +372,7 @@ void lily_openai_request_free(lily_openai_request *q)
 
 int lily_body_object(const char *text, size_t n, json_t **out, lily_refusal *r)
 {
-    if (lily_json_parse(out, text, n, "the body", &r->err) != LILY_OK) {
+    if (lily_json_parse_big(out, text, n, "the body", &r->err) != LILY_OK) {
         r->err.code = LILY_ARGUMENT;    /* the client's mistake, not that of a file */
         return LILY_ARGUMENT;
     }

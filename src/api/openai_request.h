@@ -41,7 +41,7 @@ void lily_openai_request_free(lily_openai_request *q);
 /* messages, tools, tool_choice and the template's switches alone: what /tokenize renders. */
 int lily_openai_prompt_read(lily_openai_request *q, json_t *body, const lily_openai_defaults *d, lily_refusal *r);
 
-/* The text of a request's body as a JSON object, LILY_ARGUMENT otherwise. */
+/* The text of a request's body as a JSON object, LILY_ARGUMENT otherwise; numbers as in text/big_number.h. */
 int lily_body_object(const char *text, size_t n, json_t **out, lily_refusal *r);
 /* Adds the field to the refusal of a normaliser or renderer: a sentence that begins with a place in the messages. */
 void lily_name_messages(lily_refusal *r);
