@@ -9,6 +9,7 @@
 #include "api/api.h"
 #include "api/json_out.h"
 #include "api/openai_json.h"
+#include "base/clock.h"
 
 #define COMMIT_SECONDS 0.25
 #define SLOW_CLIENT_SECONDS 60.0
@@ -90,11 +91,14 @@ static int on_stream(void *user, const lily_answer_event *ev, lily_err *e)
 
 static int stream_answer(talk *t, lily_chat_run *run, lily_err *e)
 {
+    uint64_t start = lily_now_ns();
     bool finished = false;
     while (!finished) {
-        TRY(lily_chat_wait(run, t->begun ? -1 : COMMIT_SECONDS, &finished, e));
+        double left = COMMIT_SECONDS - lily_seconds_since(start);
+        TRY(lily_chat_wait(run, t->begun ? -1 : left > 0 ? left : 0, &finished, e));
         if (t->refusal.err.code && !t->begun) return LILY_OK;    /* answered with a status */
-        if (!t->begun && !finished && t->out.len == 0) lily_openai_stream_open(&t->stream, &t->out);
+        if (!t->begun && t->out.len == 0 && lily_seconds_since(start) < COMMIT_SECONDS) continue;
+        lily_openai_stream_open(&t->stream, &t->out);
         TRY(send_events(t, e));
     }
     return lily_http_stream_end(t->job->req, e);
