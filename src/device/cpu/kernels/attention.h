@@ -21,8 +21,12 @@ static size_t attn_scratch(uint32_t head_dim, uint32_t nq)
 static void attn_widen(const uint16_t *rows, size_t stride, uint32_t n, uint32_t dim, uint32_t wide, float *out)
 {
     for (uint32_t p = 0; p < n; p++, rows += stride, out += wide) {
+        const uint16_t *next_tile = rows + TILE * stride;
         uint32_t d = 0;
-        for (; d + 8 <= dim; d += 8) v8_store(out + d, v8_load_bf16(rows + d));
+        for (; d + 8 <= dim; d += 8) {
+            if (d % 32 == 0) PREFETCH(next_tile + d);
+            v8_store(out + d, v8_load_bf16(rows + d));
+        }
         if (d < dim) v8_store(out + d, v8_load_bf16_part(rows + d, dim - d));
     }
     memset(out, 0, (size_t)(TILE - n) * wide * sizeof(float));

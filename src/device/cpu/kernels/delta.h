@@ -24,6 +24,7 @@ UNROLLED void delta_rows(const lily_cpu_delta *d, uint32_t row, int nr, uint32_t
         for (uint32_t c = 0; c < whole; c += 8) {
             v8 kc = v8_load(k + c), qc = v8_load(q + c);
             for (int r = 0; r < nr; r++) {
+                if (t == 0 && c % 16 == 0) PREFETCH(s + (size_t)(nr + r) * dk + c);
                 v8 sc = v8_load(s + (size_t)r * dk + c);
                 sk[r] = v8_fma(sc, kc, sk[r]);
                 sq[r] = v8_fma(sc, qc, sq[r]);

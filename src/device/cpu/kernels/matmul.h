@@ -47,11 +47,13 @@ static void dequant_words(const lily_matrix *w, uint32_t row, uint32_t c0, uint3
     uint32_t unit_bytes = 4u * w->bits;
     for (uint32_t g = 0; g < n / w->group; g++) {
         v8 scale = v8_set1(load_bf16(scales + 2 * (size_t)g)), bias = v8_set1(load_bf16(biases + 2 * (size_t)g));
-        for (uint32_t u = 0; u < w->group / 32; u++, codes += unit_bytes, out += 32)
+        for (uint32_t u = 0; u < w->group / 32; u++, codes += unit_bytes, out += 32) {
+            PREFETCH(codes + PREFETCH_AHEAD);
             if (w->bits == 4)
                 dequant4_unit(codes, scale, bias, out);
             else
                 dequant8_unit(codes, scale, bias, out);
+        }
     }
 }
 

@@ -242,6 +242,8 @@ UNROLLED void s16_gemv(const lily_matrix *w, uint32_t row, int nr, const s16_tok
     uint32_t blocks = s16_blocks(w->cols);
     const uint8_t *codes[4], *scales[4], *biases[4];
     v8 acc[4], bias[4];
+    /* Past the rows under way. */
+    const size_t four_rows = 4 * lily_row_bytes(w), ahead = four_rows > PREFETCH_AHEAD ? four_rows : PREFETCH_AHEAD;
     for (int r = 0; r < nr; r++) {
         size_t at = mat_scale_at(w, row + (uint32_t)r);
         codes[r] = mat_codes(w, row + (uint32_t)r);
@@ -261,6 +263,7 @@ UNROLLED void s16_gemv(const lily_matrix *w, uint32_t row, int nr, const s16_tok
             const int16_t *q = x->q + (size_t)(b + i) * 64;
             for (int r = 0; r < nr; r++) {
                 const uint8_t *at = codes[r] + (size_t)(b + i) * 32;
+                if (i % 2 == 0) PREFETCH(at + ahead);
                 __m256i code[4];
                 s16_unpack(group != 32 || i < whole ? s16_codes(at) : s16_half_codes(at), code);
                 acc[r] = v8_fma(s16_product_of(products[r], i, group), s16_dot(code, q), acc[r]);

