@@ -61,8 +61,8 @@ static int inspect_model(const lily_args *a, const lily_engine_options *o, lily_
     lily_memory memory;
     uint32_t context = 0;
     int rc;
-    TRY_TO(done, lily_ckpt_open(&ckpt, o->model_dir, e));
     TRY_TO(done, lily_config_open(&config, o->model_dir, e));
+    TRY_TO(done, lily_ckpt_open(&ckpt, o->model_dir, e));
     TRY_TO(done, lily_model_open(&model, ckpt, config, e));
     TRY_TO(done, lily_engine_check(o, &memory, &context, e));
     print_config(lily_config_numbers(config));

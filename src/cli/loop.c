@@ -10,6 +10,7 @@
 typedef struct loop {
     lily_talk *talk;
     bool done;
+    bool cancelled;         /* Ctrl-C while typing */
 } loop;
 
 typedef struct slash {
@@ -139,21 +140,49 @@ static int run_slash(loop *l, const char *line, lily_err *e)
 
 /* ---- lines ---- */
 
+/* Ctrl-C while typing: the line is forgotten.  The editor reads it as a character (see open_editor), because a signal
+ * would leave its terminal in an unknown mode. */
+static unsigned char cancel_line(EditLine *el, int key)
+{
+    (void)key;
+    loop *l;
+    if (el_get(el, EL_CLIENTDATA, &l) == 0) l->cancelled = true;
+    const LineInfo *line = el_line(el);
+    el_cursor(el, (int)(line->lastchar - line->cursor));
+    el_deletestr(el, (int)(line->lastchar - line->buffer));
+    return CC_NEWLINE;
+}
+
+static EditLine *open_editor(loop *l, History *lines)
+{
+    EditLine *el = el_init("lily", stdin, stdout, stderr);
+    if (!el) return NULL;
+    el_set(el, EL_HIST, history, lines);
+    el_set(el, EL_EDITOR, "emacs");
+    el_set(el, EL_CLIENTDATA, l);
+    el_set(el, EL_SETTY, "-d", "-isig", NULL);
+    el_set(el, EL_ADDFN, "lily-cancel", "forget the line", cancel_line);
+    el_set(el, EL_BIND, "^C", "lily-cancel", NULL);
+    return el;
+}
+
 /* One input, several lines joined where a line ends in a backslash.  False at the end of input. */
-static bool read_input(EditLine *el, lily_buf *input)
+static bool read_input(loop *l, EditLine *el, lily_buf *input)
 {
     lily_buf_clear(input);
     el_set(el, EL_PROMPT, prompt_text);
     for (;;) {
         int n = 0;
+        l->cancelled = false;
         const char *line = el_gets(el, &n);
-        if (!line || n <= 0) {
-            bool ctrl_c = lily_interrupted();
+        if (l->cancelled) {
             putchar('\n');
-            if (!ctrl_c) return false;
             lily_buf_clear(input);
-            el_set(el, EL_PROMPT, prompt_text);
-            continue;
+            return true;
+        }
+        if (!line || n <= 0) {
+            putchar('\n');
+            return false;
         }
         size_t len = strcspn(line, "\r\n");
         bool more = len > 0 && line[len - 1] == '\\';
@@ -175,29 +204,26 @@ static void one_input(loop *l, const char *text)
 int lily_talk_loop(lily_talk *t, lily_err *e)
 {
     enum { REMEMBERED_LINES = 1000 };
-    loop l = {t, false};
+    loop l = {.talk = t};
     lily_buf input = {0};
     HistEvent event;
-    EditLine *el = el_init("lily", stdin, stdout, stderr);
     History *lines = history_init();
-    if (!el || !lines) {
-        if (el) el_end(el);
+    EditLine *el = lines ? open_editor(&l, lines) : NULL;
+    if (!el) {
         if (lines) history_end(lines);
         return lily_fail(e, LILY_IO, "the line editor does not start on this terminal");
     }
     history(lines, &event, H_SETSIZE, REMEMBERED_LINES);
     history(lines, &event, H_SETUNIQUE, 1);
-    el_set(el, EL_HIST, history, lines);
-    el_set(el, EL_EDITOR, "emacs");
     puts("/help lists the commands, Ctrl-D leaves");
-    while (!l.done && read_input(el, &input)) {
+    while (!l.done && read_input(&l, el, &input)) {
         if (input.failed) break;
         if (input.len) history(lines, &event, H_ENTER, input.data);
         one_input(&l, lily_buf_str(&input));
     }
     int rc = lily_buf_ok(&input, "a line", e);
     lily_buf_free(&input);
-    history_end(lines);
     el_end(el);
+    history_end(lines);
     return rc;
 }
