@@ -129,109 +129,6 @@ static void convolution(void **state)
     lily_free_aligned(alone);
 }
 
-/* ---- the delta rule ---- */
-
-typedef struct head {
-    uint32_t dk, dv, tokens;
-    float *state, *q, *k, *v, *decay, *beta, *kq, *out;
-} head;
-
-static head make_head(uint32_t dk, uint32_t dv, uint32_t tokens, float decay)
-{
-    head h = {dk, dv, tokens, random_floats((size_t)dk * dv, 1), random_floats((size_t)tokens * dk, 2),
-              random_floats((size_t)tokens * dk, 3), random_floats((size_t)tokens * dv, 4),
-              random_floats(tokens, 5), random_floats(tokens, 6), random_floats(tokens, 7),
-              random_floats((size_t)tokens * dv, 8)};
-    for (uint32_t t = 0; t < tokens; t++) {
-        lily_cpu_portable.l2norm(h.q + (size_t)t * dk, dk, 1e-6f, 1.0f, h.q + (size_t)t * dk);
-        lily_cpu_portable.l2norm(h.k + (size_t)t * dk, dk, 1e-6f, 1.0f, h.k + (size_t)t * dk);
-        h.kq[t] = lily_cpu_portable.dot(h.q + (size_t)t * dk, h.k + (size_t)t * dk, dk);
-        h.beta[t] = 0.5f + 0.5f * h.beta[t];
-        h.decay[t] = decay >= 0 ? decay : 0.5f + 0.5f * h.decay[t];
-    }
-    return h;
-}
-
-static void free_head(head *h)
-{
-    float *all[] = {h->state, h->q, h->k, h->v, h->decay, h->beta, h->kq, h->out};
-    for (int i = 0; i < 8; i++) lily_free_aligned(all[i]);
-}
-
-static void run_head(const lily_cpu_kernels *k, head *h, uint32_t from, uint32_t to)
-{
-    lily_cpu_delta d = {.state = h->state, .q = h->q + from * h->dk, .k = h->k + from * h->dk,
-                        .v = h->v + from * h->dv, .decay = h->decay + from, .beta = h->beta + from,
-                        .out = h->out + from * h->dv, .kq = h->kq + from, .q_stride = h->dk, .k_stride = h->dk,
-                        .v_stride = h->dv, .gate_stride = 1, .out_stride = h->dv, .dk = h->dk, .dv = h->dv,
-                        .tokens = to - from};
-    uint32_t cut = h->dv / 2;
-    k->delta_rule(&d, 0, cut);
-    k->delta_rule(&d, cut, h->dv);
-}
-
-/* model.md section 4, step 5, word for word. */
-static void recurrence(const head *h, double *s, double *out)
-{
-    for (uint32_t t = 0; t < h->tokens; t++)
-        for (uint32_t v = 0; v < h->dv; v++) {
-            double *row = s + (size_t)v * h->dk, r = 0, o = 0;
-            for (uint32_t i = 0; i < h->dk; i++) {
-                row[i] *= (double)h->decay[t];
-                r += row[i] * (double)h->k[t * h->dk + i];
-            }
-            double d = (double)h->beta[t] * ((double)h->v[t * h->dv + v] - r);
-            for (uint32_t i = 0; i < h->dk; i++) {
-                row[i] += d * (double)h->k[t * h->dk + i];
-                o += row[i] * (double)h->q[t * h->dk + i];
-            }
-            out[t * h->dv + v] = o;
-        }
-}
-
-static void check_delta(const lily_cpu_kernels *k, uint32_t dk, uint32_t dv, uint32_t tokens, float decay)
-{
-    head whole = make_head(dk, dv, tokens, decay), cut = make_head(dk, dv, tokens, decay);
-    double *s = lily_calloc((size_t)dk * dv, sizeof *s), *out = lily_calloc((size_t)tokens * dv, sizeof *out);
-    for (uint32_t i = 0; i < dk * dv; i++) s[i] = whole.state[i];
-    recurrence(&whole, s, out);
-    run_head(k, &whole, 0, tokens);
-    for (uint32_t i = 0; i < tokens * dv; i++) check_near(whole.out[i], out[i], 2e-5, "delta rule, output");
-    for (uint32_t i = 0; i < dk * dv; i++) check_near(whole.state[i], s[i], 2e-5, "delta rule, state");
-    for (uint32_t t = 0; t < tokens;) {
-        uint32_t n = 1 + t * 7 % 5;
-        if (n > tokens - t) n = tokens - t;
-        run_head(k, &cut, t, t + n);
-        t += n;
-    }
-    assert_memory_equal(cut.out, whole.out, sizeof(float) * tokens * dv);
-    assert_memory_equal(cut.state, whole.state, sizeof(float) * dk * dv);
-    lily_free(s);
-    lily_free(out);
-    free_head(&whole);
-    free_head(&cut);
-}
-
-/* NU01: any number of tokens at once is the recurrence. */
-static void delta_rule_is_the_recurrence(void **state)
-{
-    (void)state;
-    FOR_TABLES(k)
-    {
-        for (uint32_t tokens = 1; tokens <= 130; tokens += tokens < 10 ? 1 : 17) check_delta(k, 128, 128, tokens, -1);
-        check_delta(k, 32, 32, 65, -1);
-        check_delta(k, 20, 7, 33, -1);
-    }
-}
-
-/* NU06: a state that is forgotten at once, never, or through the subnormal numbers. */
-static void delta_rule_with_extreme_decay(void **state)
-{
-    (void)state;
-    const float decays[] = {0.0f, 1.0f, 1e-30f, 1e-44f, 0.9999999f};
-    FOR_TABLES(k) for (int i = 0; i < 5; i++) check_delta(k, 128, 16, 70, decays[i]);
-}
-
 /* ---- attention ---- */
 
 enum { POSITIONS = 107, QUERIES = 11 };
@@ -361,8 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms), cmocka_unit_test(activations), cmocka_unit_test(rounding),
-        cmocka_unit_test(rotation), cmocka_unit_test(convolution), cmocka_unit_test(delta_rule_is_the_recurrence),
-        cmocka_unit_test(delta_rule_with_extreme_decay), cmocka_unit_test(attention), cmocka_unit_test(experts),
+        cmocka_unit_test(rotation), cmocka_unit_test(convolution), cmocka_unit_test(attention), cmocka_unit_test(experts),
         cmocka_unit_test(tokens), cmocka_unit_test(selection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
