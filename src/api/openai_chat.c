@@ -116,9 +116,8 @@ static int on_answer(void *user, const lily_answer_event *ev, lily_err *e)
     return lily_http_reply(t->job->req, 200, "application/json", t->out.data, t->out.len, e);
 }
 
-static int whole_answer(talk *t, lily_chat_run *run, lily_err *e)
+static int whole_answer(lily_chat_run *run, lily_err *e)
 {
-    (void)t;
     for (bool finished = false; !finished;) TRY(lily_chat_wait(run, -1, &finished, e));
     return LILY_OK;
 }
@@ -171,7 +170,7 @@ static void answer(talk *t, lily_chat_run *run)
                                      .return_progress = t->q.return_progress};
     t->answer = (lily_openai_answer){.head = &t->head, .with_logprobs = t->q.chat.sampling.logprobs};
     lily_job_set_chat(t->job, run);
-    int rc = t->q.stream ? stream_answer(t, run, &e) : whole_answer(t, run, &e);
+    int rc = t->q.stream ? stream_answer(t, run, &e) : whole_answer(run, &e);
     /* A client that left needs no words; the HTTP layer ends a stream that its job drops. */
     if (rc != LILY_OK && rc != LILY_CANCELLED && !t->begun)
         lily_http_reply_error(t->job->req, lily_err_http_status(rc), e.text, &e);
