@@ -101,7 +101,9 @@ typedef struct lily_plan_ask {
     enum lily_mode mode;
     uint32_t max_tokens, max_context;
     uint64_t ablated;           /* lily_ablation bits */
-    uint64_t keep;              /* scratch slots that must reach memory and stay until the end (traces) */
+    uint64_t keep;              /* scratch slots that must reach memory and stay until the end (traces).  Rows of
+                                   several steps that are the only readers of such a slot are not taken, since they
+                                   need not write it: what is watched then runs in smaller rows */
 } lily_plan_ask;
 
 /* LILY_UNSUPPORTED when a step has no row ("device cuda has no row for step GDN"). */

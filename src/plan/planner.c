@@ -116,8 +116,33 @@ static bool orderable(const block *b)
     return done == all_nodes(b);
 }
 
+/* Does a node outside this set of the block read what the set leaves in a slot? */
+static bool read_outside(const planner *p, const block *b, uint64_t nodes, uint64_t slot)
+{
+    size_t i = p->n_nodes;
+    for (unsigned k = 0; k < b->n; k++)
+        if ((nodes & lily_bit(k)) && (p->nodes[b->first + k].writes & slot)) i = b->first + k + 1;
+    for (; i < p->n_nodes; i++) {
+        bool inside = i < b->first + b->n && (nodes & lily_bit(i - b->first));
+        if (!inside && (p->nodes[i].reads & slot)) return true;
+        if (p->nodes[i].writes & slot) return false;
+    }
+    return false;
+}
+
+/* Is a slot to be kept that only lives inside this set of the block?  A fused row need not write such a slot. */
+static bool hides_kept_slot(const planner *p, const block *b, uint64_t nodes)
+{
+    uint64_t written = 0;
+    for (unsigned k = 0; k < b->n; k++)
+        if (nodes & lily_bit(k)) written |= p->nodes[b->first + k].writes;
+    for (unsigned s = 0; s < N_SLOTS; s++)
+        if ((written & p->ask->keep & p->scratch & lily_bit(s)) && !read_outside(p, b, nodes, lily_bit(s))) return true;
+    return false;
+}
+
 /* Takes a row for its nodes if the block can still be ordered: a stage must not both need and be needed by
- * what stays outside it, nor two stages each other. */
+ * what stays outside it, nor two stages each other; and if it writes all slots that are to be kept. */
 static void try_row(const planner *p, block *b, uint16_t row, uint64_t *left)
 {
     const uint64_t steps = p->device->rows[row].steps;
@@ -130,7 +155,7 @@ static void try_row(const planner *p, block *b, uint16_t row, uint64_t *left)
         with_row.with[i] = nodes;
         with_row.row[i] = row;
     }
-    if ((nodes & (nodes - 1)) && !orderable(&with_row)) return;
+    if ((nodes & (nodes - 1)) && (!orderable(&with_row) || hides_kept_slot(p, b, nodes))) return;
     *b = with_row;
     *left &= ~steps;
 }

@@ -81,6 +81,41 @@ static void fused_rows_are_taken_and_switched_off(void **state)
     lily_plan_free(decode);
 }
 
+/* A fused row need not write what only it reads: each value of a kept slot has a reader elsewhere, or a writer
+ * of one step. */
+static void check_not_inside(const lily_plan *p, unsigned slot)
+{
+    for (uint32_t i = 0; i < p->n_stages; i++) {
+        const uint64_t steps = p->stages[i].steps;
+        if (!(p->stages[i].writes & lily_bit(slot)) || !(steps & (steps - 1))) continue;
+        uint32_t j = i + 1;
+        while (j < p->n_stages && !((p->stages[j].reads | p->stages[j].writes) & lily_bit(slot))) j++;
+        assert_true(j < p->n_stages && (p->stages[j].reads & lily_bit(slot)));
+    }
+}
+
+static void kept_slots_split_the_rows_that_hide_them(void **state)
+{
+    (void)state;
+    const lily_plan_device d = table_device();
+    const lily_config c = small_config(8);
+    lily_plan *all = make(&d, &c, LILY_PREFILL, 0, 0);
+    lily_plan *p = make(&d, &c, LILY_PREFILL, 0, lily_bit(SLOT_DN));
+    assert_int_equal(stages_of_row(p, &d, "scan_norm"), 0);
+    assert_int_equal(stages_of_row(p, &d, "GNORM"), 6);
+    assert_int_equal(p->n_stages, all->n_stages + 6);   /* no other row is split */
+    lily_plan_free(p);
+    /* Read by other rows too: those that write them stay whole. */
+    p = make(&d, &c, LILY_PREFILL, 0, lily_bit(SLOT_DNG) | lily_bit(SLOT_EH) | lily_bit(SLOT_Q) | lily_bit(SLOT_N));
+    assert_int_equal(p->n_stages, all->n_stages);
+    lily_plan_free(p);
+    /* The last layer's row is the only reader of its own X; all other layers' X is read by the next layer. */
+    p = make(&d, &c, LILY_PREFILL, 0, lily_bit(SLOT_X));
+    assert_int_equal(stages_of_row(p, &d, "experts_down"), 7);
+    lily_plan_free(p);
+    lily_plan_free(all);
+}
+
 /* A stage that may run at once with another one may not share its memory: with each step alone the order that
  * a wide device could choose is widest. */
 static void kept_slots_stay(void **state)
@@ -94,6 +129,7 @@ static void kept_slots_stay(void **state)
             lily_plan *p = make(&d, &c, LILY_PREFILL, off, lily_bit(s));
             check_right(p, &d, &c, lily_bit(s));
             for (uint32_t i = 0; i < p->n_stages; i++) assert_false(p->stages[i].dies & lily_bit(s));
+            check_not_inside(p, s);
             lily_plan_free(p);
         }
     }
@@ -338,6 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_combination_of_switches),
         cmocka_unit_test(fused_rows_are_taken_and_switched_off),
+        cmocka_unit_test(kept_slots_split_the_rows_that_hide_them),
         cmocka_unit_test(kept_slots_stay),
         cmocka_unit_test(the_checker_finds_faults),
         cmocka_unit_test(rows_that_need_each_other),
