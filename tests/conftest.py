@@ -7,6 +7,7 @@ import pytest
 def pytest_addoption(parser):
     parser.addoption("--build-dir", default=str(pathlib.Path(__file__).parent.parent / "build"),
                      help="folder that holds lily and the test programs")
+    parser.addoption("--full-checkpoint", default="", help="folder that `mkckpt full` made, for the nightly tests")
 
 
 @pytest.fixture(scope="session")
