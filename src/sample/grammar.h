@@ -1,0 +1,90 @@
+/* grammar.h - a language over bytes: a network of nodes that call one another.
+ *
+ * A node is one of
+ *     BYTES   one byte out of a set, then `next`
+ *     CALL    what a rule says, then `next`
+ *     SPLIT   either of two nodes
+ *     END     the rule is done
+ * A rule is the node that it begins with.  Networks are built from the back: a node needs to know what
+ * follows it; a loop first makes its SPLIT and sets it when the body is there.  match.h runs a network.
+ *
+ * Each node has a height: how many open calls the shortest way from it to its END needs at most at a time. A
+ * node without a finite way has none, and the matcher never goes there; so what the matcher accepts as a
+ * beginning can always be completed. */
+#ifndef LILY_SAMPLE_GRAMMAR_H
+#define LILY_SAMPLE_GRAMMAR_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Calls that may be open at a time: it bounds how deep a document can nest. */
+enum { LILY_GRAMMAR_DEPTH = 256, LILY_GRAMMAR_NODES = 1 << 17, LILY_GRAMMAR_ENDLESS = UINT16_MAX };
+
+typedef struct lily_byte_set {
+    uint64_t bits[4];
+} lily_byte_set;
+
+static inline void lily_set_add(lily_byte_set *s, unsigned low, unsigned high)
+{
+    for (unsigned i = low; i <= high; i++) s->bits[i / 64] |= UINT64_C(1) << (i % 64);
+}
+static inline void lily_set_remove(lily_byte_set *s, unsigned byte)
+{
+    s->bits[byte / 64] &= ~(UINT64_C(1) << (byte % 64));
+}
+static inline bool lily_set_has(const lily_byte_set *s, unsigned byte)
+{
+    return s->bits[byte / 64] >> (byte % 64) & 1;
+}
+
+enum lily_grammar_kind { LILY_NODE_END, LILY_NODE_BYTES, LILY_NODE_CALL, LILY_NODE_SPLIT };
+
+typedef struct lily_grammar_node {
+    uint8_t kind;
+    uint16_t height;
+    uint32_t arg; /* BYTES: the set's index; CALL: the rule's index; SPLIT: the other node */
+    uint32_t next;
+} lily_grammar_node;
+
+/* Immutable once finished, and shared: it goes when the last holder lets go. */
+typedef struct lily_grammar {
+    lily_grammar_node *nodes; /* nodes[0] is the one END */
+    lily_byte_set *sets;
+    uint32_t *rules; /* the node that each begins with */
+    uint32_t n_nodes, n_sets, n_rules, room_nodes, room_sets, room_rules;
+    uint32_t start, late;      /* late: the same after white space, as behind a thought */
+    bool no_memory, too_large; /* while it is built */
+    atomic_uint holders;
+} lily_grammar;
+
+/* ---- building; a failure is remembered and told by lily_grammar_finish ---- */
+
+enum { LILY_GRAMMAR_END = 0 };
+
+int lily_grammar_new(lily_grammar **out, lily_err *e);
+uint32_t lily_grammar_set(lily_grammar *g, const lily_byte_set *set, uint32_t next);
+uint32_t lily_grammar_range(lily_grammar *g, unsigned low, unsigned high, uint32_t next);
+uint32_t lily_grammar_text(lily_grammar *g, const char *text, size_t n, uint32_t next);
+uint32_t lily_grammar_split(lily_grammar *g, uint32_t a, uint32_t b);
+uint32_t lily_grammar_call(lily_grammar *g, uint32_t rule, uint32_t next);
+/* Where nothing can follow. */
+uint32_t lily_grammar_never(lily_grammar *g);
+/* A split or rule that is set later. */
+void lily_grammar_set_split(lily_grammar *g, uint32_t split, uint32_t a, uint32_t b);
+uint32_t lily_grammar_rule(lily_grammar *g);
+void lily_grammar_set_rule(lily_grammar *g, uint32_t rule, uint32_t node);
+/* Whether it can no longer be finished: time to stop building. */
+bool lily_grammar_failed(const lily_grammar *g);
+
+/* Makes it ready to match from `start` or `late`.  LILY_UNSUPPORTED when it has become too large,
+ * LILY_ARGUMENT when it says nothing finite. */
+int lily_grammar_finish(lily_grammar *g, uint32_t start, uint32_t late, lily_err *e);
+
+lily_grammar *lily_grammar_hold(lily_grammar *g); /* NULL is allowed */
+void lily_grammar_let_go(lily_grammar *g);        /* NULL is allowed */
+
+#endif

@@ -1,0 +1,256 @@
+/* What schemas accept and what they refuse, byte by byte. */
+#include <string.h>
+
+#include "../check.h"
+#include "base/mem.h"
+#include "sample/json_schema.h"
+#include "sample/match.h"
+#include "text/big_number.h"
+
+static json_t *parse(const char *text)
+{
+    lily_err e;
+    json_t *j;
+    check_ok(lily_json_parse_big(&j, text, strlen(text), "a schema", &e), &e);
+    return j;
+}
+
+static lily_grammar *compile(const char *text)
+{
+    lily_err e;
+    lily_grammar *g;
+    json_t *j = parse(text);
+    check_ok(lily_json_schema(&g, j, &e), &e);
+    json_decref(j);
+    return g;
+}
+
+static bool fits(lily_grammar *g, bool late, const char *text)
+{
+    lily_err e;
+    lily_matcher *m;
+    check_ok(lily_matcher_new(&m, g, late, &e), &e);
+    lily_match at = lily_matcher_start(m);
+    for (const char *c = text; *c && at; c++) at = lily_matcher_step(m, at, (uint8_t)*c);
+    check_ok(lily_matcher_ok(m, &e), &e);
+    bool complete = lily_matcher_complete(m, at);
+    lily_matcher_free(m);
+    return complete;
+}
+
+typedef struct row {
+    const char *schema;
+    const char *yes[8], *no[12];
+} row;
+
+#define OBJ "\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"boolean\"}}"
+
+static const row rows[] = {
+    {"{\"type\":\"string\"}",
+     {"\"\"", "\"a\\n\\u00e9\"", "\"\xc3\xa9\xf0\x9f\x99\x82\"", "\"\\ud83d\\ude42\""},
+     {"", "a", "\"", "\"a\n\"", "\"\\x\"", "\"\\ud83d\"", "\"\xc3\"", "\"\xed\xa0\x80\"", "\"a\" ",
+      "\"\xf5\x80\x80\x80\"", " \"\""}},
+    {"{\"type\":\"string\",\"minLength\":1,\"maxLength\":2}",
+     {"\"a\"", "\"\xc3\xa9\xe4\xb8\x96\"", "\"\\ud83d\\ude42x\""},
+     {"\"\"", "\"abc\""}},
+    {"{\"type\":\"string\",\"minLength\":2}", {"\"ab\"", "\"abcdef\""}, {"\"a\"", "\"\""}},
+    {"{\"type\":\"integer\"}",
+     {"0", "-5", "10", "999999999999999999"},
+     {"01", "1.0", "+1", "-", "1e2", "1000000000000000000"}},
+    {"{\"type\":\"integer\",\"minimum\":0,\"maximum\":120}",
+     {"0", "9", "99", "100", "119", "120"},
+     {"-1", "121", "130", "200", "1000", "00"}},
+    {"{\"type\":\"integer\",\"minimum\":-25,\"exclusiveMaximum\":7}",
+     {"-25", "-19", "-3", "0", "6"},
+     {"-26", "-30", "7", "10", "-0"}},
+    {"{\"exclusiveMinimum\":9.5}", {"10", "11", "123456"}, {"9", "0", "-11", "\"a\""}},
+    {"{\"type\":\"number\"}",
+     {"0", "-1.50", "2e10", "1E-7", "3.14e+01"},
+     {".5", "1.", "1e", "1e100", "NaN", "--1"}},
+    {"{\"type\":[\"boolean\",\"null\"]}", {"true", "false", "null"}, {"True", "0", "nul"}},
+    {"true",
+     {"{\"a\": [1, {\"b\": null}], \"c\": \"\"}", "[]", "3", "\"x\"", "{\n  \"a\": 1\n}"},
+     {"", "{a:1}", "[1,]", "{,}", "[1,  2]", "\n1"}},
+    {"{" OBJ ",\"required\":[\"a\"],\"additionalProperties\":false}",
+     {"{\"a\":1}", "{\"a\": 1, \"b\": true}", "{\n  \"a\": 1,\n  \"b\": false\n}", "{ \"a\":1 }"},
+     {"{}", "{\"b\":true}", "{\"b\":true,\"a\":1}", "{\"a\":1,\"a\":1}", "{\"a\":1,\"c\":2}", "{\"a\":1,}",
+      "{\"a\" :1}", "{\"a\":\"1\"}"}},
+    {"{" OBJ ",\"additionalProperties\":{\"type\":\"null\"}}",
+     {"{}", "{\"a\":1,\"x\":null}", "{\"x\":null,\"aa\":null}", "{\"\":null}",
+      "{\"b\":true,\"\xc3\xa9\":null}"},
+     {"{\"x\":1}", "{\"a\":null}", "{\"x\":null,\"a\":1}", "{\"a\":1,\"a\":null}", "{\"\\u0061\":null}"}},
+    {"{\"type\":\"object\",\"required\":[\"z\"]}",
+     {"{\"z\":1}", "{\"z\":{\"q\":[]},\"y\":2}"},
+     {"{}", "{\"y\":1}"}},
+    {"{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"b\"]},\"minItems\":1,\"maxItems\":3}",
+     {"[\"a\"]", "[\"a\", \"b\",\"a\"]", "[\n\"a\"\n]"},
+     {"[]", "[\"c\"]", "[\"a\",\"a\",\"a\",\"a\"]", "[\"a\",]"}},
+    {"{\"type\":\"array\",\"maxItems\":0}", {"[]", "[ ]"}, {"[1]"}},
+    {"{\"items\":{\"type\":\"null\"}}", {"[]", "[null]", "[null,null,null,null]"}, {"[1]", "{}"}},
+    {"{\"const\":{\"k\":[1,2.5,\"\xc3\xa9\\\"\"],\"n\":null}}",
+     {"{\"k\":[1,2.5,\"\xc3\xa9\\\"\"],\"n\":null}", "{\"k\": [1, 2.5, \"\xc3\xa9\\\"\"], \"n\": null}"},
+     {"{\"k\":[1,2.5]}", "{}", "{\"n\":null,\"k\":[1,2.5,\"\xc3\xa9\\\"\"]}"}},
+    {"{\"enum\":[1,\"1\",true,18446744073709551616,0.1],\"type\":[\"number\",\"boolean\"]}",
+     {"1", "true", "18446744073709551616", "0.1"},
+     {"\"1\"", "0", "0.10"}},
+    {"{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"number\"},{\"type\":\"string\"}]}",
+     {"1", "1.5", "\"\""},
+     {"null", "[]"}},
+    {"{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"x\"}},\"required\":[\"k\"]},{"
+     "\"type\":\"object\","
+     "\"properties\":{\"k\":{\"enum\":[\"y\",\"z\"]},\"v\":{\"type\":\"integer\"}},\"required\":[\"k\",\"v\"]"
+     "}]}",
+     {"{\"k\":\"x\"}", "{\"k\":\"z\",\"v\":1}"},
+     {"{\"k\":\"y\"}", "{\"k\":\"x\",\"v\":1}"}},
+    {"{\"$ref\":\"#/$defs/"
+     "tree\",\"$defs\":{\"tree\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},\"kids\":"
+     "{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/tree\"}}},\"required\":[\"v\",\"kids\"]}}}",
+     {"{\"v\":1,\"kids\":[]}",
+      "{\"v\":1,\"kids\":[{\"v\":2,\"kids\":[{\"v\":3,\"kids\":[]}]}, {\"v\":4,\"kids\":[]}]}"},
+     {"{\"v\":1}", "{\"v\":1,\"kids\":[1]}"}},
+    {"{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"object\",\"properties\":{\"next\":{\"$ref\":\"#\"}},"
+     "\"required\":[\"next\"]}]}",
+     {"null", "{\"next\":{\"next\":null}}"},
+     {"{}", "{\"next\":{}}"}},
+    {"{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}", {"null"}, {"1"}},
+    {"{\"properties\":{\"never\":false,\"a\":{}}}", {"{}", "{\"a\":1}"}, {"{\"never\":1}"}},
+};
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        lily_grammar *g = compile(rows[i].schema);
+        for (size_t k = 0; k < 8 && rows[i].yes[k]; k++)
+            if (!fits(g, false, rows[i].yes[k])) fail_msg("%s refuses %s", rows[i].schema, rows[i].yes[k]);
+        for (size_t k = 0; k < 12 && rows[i].no[k]; k++)
+            if (fits(g, false, rows[i].no[k])) fail_msg("%s accepts %s", rows[i].schema, rows[i].no[k]);
+        lily_grammar_let_go(g);
+    }
+}
+
+static const struct {
+    const char *schema, *says;
+    int code;
+} refused[] = {
+    {"{\"type\":\"nonsense\"}", "#: 'type'", LILY_ARGUMENT},
+    {"{\"properties\":{\"a\":{\"pattern\":\"x\"}}}", "#/properties/a: 'pattern' is not supported",
+     LILY_UNSUPPORTED},
+    {"{\"items\":{\"anyOf\":[{},{\"not\":{}}]}}", "#/items/anyOf/1: 'not' is not supported",
+     LILY_UNSUPPORTED},
+    {"{\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":{\"uniqueItems\":true}}}", "#/$defs/x: 'uniqueItems'",
+     LILY_UNSUPPORTED},
+    {"{\"$ref\":\"#/$defs/missing\"}", "'$ref' to '#/$defs/missing', which does not exist", LILY_ARGUMENT},
+    {"{\"$ref\":\"http://x/y\"}", "only '#/", LILY_UNSUPPORTED},
+    {"{\"$ref\":\"#\"}", "no finite text fits it", LILY_ARGUMENT},
+    {"{\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", "no finite text fits it",
+     LILY_ARGUMENT},
+    {"{\"properties\":{},\"required\":[\"a\"],\"additionalProperties\":false}", "no finite text fits it",
+     LILY_ARGUMENT},
+    {"{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", "alternatives 0 and 1 may fit",
+     LILY_UNSUPPORTED},
+    {"{\"oneOf\":[{\"type\":\"string\"},{\"properties\":{}}]}", "alternatives 0 and 1 may fit",
+     LILY_UNSUPPORTED},
+    {"{\"type\":\"object\",\"anyOf\":[{}]}", "'type' beside 'anyOf'", LILY_UNSUPPORTED},
+    {"{\"enum\":[]}", "'enum'", LILY_ARGUMENT},
+    {"{\"type\":\"number\",\"minimum\":1}", "integers only", LILY_UNSUPPORTED},
+    {"{\"type\":\"integer\",\"minimum\":1e30}", "no finite text fits it", LILY_ARGUMENT},
+    {"{\"minLength\":-1}", "'minLength'", LILY_ARGUMENT},
+    {"{\"type\":\"string\",\"maxLength\":100000}", "too large", LILY_UNSUPPORTED},
+    {"{\"minItems\":2,\"maxItems\":1}", "no finite text fits it", LILY_ARGUMENT},
+    {"{\"properties\":[]}", "'properties' must be", LILY_ARGUMENT},
+    {"{\"items\":[{}]}", "'items' as a list", LILY_UNSUPPORTED},
+    {"[]", "#: a schema must be", LILY_ARGUMENT},
+    {"false", "no finite text fits it", LILY_ARGUMENT},
+};
+
+static void test_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        lily_err e;
+        lily_grammar *g;
+        json_t *j = parse(refused[i].schema);
+        int rc = lily_json_schema(&g, j, &e);
+        if (rc != refused[i].code || !strstr(e.text, refused[i].says))
+            fail_msg("%s: %s (%s)", refused[i].schema, lily_err_name(rc), rc ? e.text : "");
+        json_decref(j);
+    }
+}
+
+static void test_white_space_after_a_thought(void **state)
+{
+    (void)state;
+    lily_grammar *g = compile("{\"const\":1}");
+    assert_true(fits(g, true, "1"));
+    assert_true(fits(g, true, "\n\n1"));
+    assert_false(fits(g, true, "\n\n\n\n\n1"));
+    assert_false(fits(g, false, "\n1"));
+    lily_grammar_let_go(g);
+}
+
+/* However deep a text has become, it can be completed. */
+static void test_depth_has_an_end(void **state)
+{
+    (void)state;
+    lily_err e;
+    lily_matcher *m;
+    lily_grammar *g = compile(
+        "{\"$ref\":\"#/$defs/t\",\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"k\":{\"anyOf\":"
+        "[{\"$ref\":\"#/$defs/t\"},{\"type\":\"null\"}]}},\"required\":[\"k\"]}}}");
+    check_ok(lily_matcher_new(&m, g, false, &e), &e);
+    lily_match at = lily_matcher_start(m);
+    size_t depth = 0;
+    for (lily_match to; depth < 1000 && (to = lily_matcher_step(m, at, '{')); depth++) {
+        at = to;
+        for (const char *c = "\"k\":"; *c; c++) at = lily_matcher_step(m, at, (uint8_t)*c);
+        assert_int_not_equal(at, LILY_MATCH_NONE);
+    }
+    assert_in_range(depth, 50, 999);
+    for (const char *c = "null"; *c; c++) at = lily_matcher_step(m, at, (uint8_t)*c);
+    for (size_t i = 0; i < depth; i++) at = lily_matcher_step(m, at, '}');
+    assert_true(lily_matcher_complete(m, at));
+    lily_matcher_free(m);
+    lily_grammar_let_go(g);
+}
+
+/* A lost allocation anywhere is an error and nothing leaks (ASan). */
+static void test_lost_memory(void **state)
+{
+    (void)state;
+    json_t *j = parse("{" OBJ ",\"additionalProperties\":{\"type\":\"null\"}}");
+    int failures = 0, rc;
+    for (int64_t n = 0;; n++, failures++) {
+        lily_err e;
+        lily_grammar *g = NULL;
+        lily_matcher *m = NULL;
+        lily_mem_fail_after(n);
+        rc = lily_json_schema(&g, j, &e);
+        if (rc == LILY_OK) rc = lily_matcher_new(&m, g, false, &e);
+        if (rc == LILY_OK) {
+            lily_match at = lily_matcher_start(m);
+            for (const char *c = "{\"a\":1,\"x\":null}"; *c; c++) at = lily_matcher_step(m, at, (uint8_t)*c);
+            rc = lily_matcher_ok(m, &e);
+            assert_true(rc != LILY_OK || lily_matcher_complete(m, at));
+        }
+        lily_mem_fail_after(-1);
+        lily_matcher_free(m);
+        lily_grammar_let_go(g);
+        if (rc == LILY_OK) break;
+        assert_int_equal(rc, LILY_NO_MEMORY);
+    }
+    assert_true(failures > 10);
+    json_decref(j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_white_space_after_a_thought),
+        cmocka_unit_test(test_depth_has_an_end),
+        cmocka_unit_test(test_lost_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
