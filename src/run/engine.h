@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "model/graph.h"
+#include "sample/grammar.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
 
@@ -91,7 +92,10 @@ typedef struct lily_ask {
     uint32_t n_marks;
     uint32_t max_tokens;            /* of the reply; 0: the room left in the context */
     lily_sampling sampling;
-    bool ignore_eos;
+    lily_grammar *grammar;          /* what the reply must be, or NULL; held while the request lives */
+    bool in_think;                  /* with a grammar: the prompt ends inside a thought, which stays free */
+    bool may_call;                  /* with a grammar: a tool call may come in its place, which is free too */
+    bool ignore_eos;                /* a grammar that is complete ends the reply all the same */
     bool no_reuse;                  /* read the whole prompt anew and keep nothing of it */
     /* With a script only: the rendered prompt, which chooses the reply, and a reply named by the client (-1: none). */
     const char *prompt_text;

@@ -124,6 +124,8 @@ int lily_load(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth
     TRY_TO(failed, open_device(m, o, depth, e));
     TRY_TO(failed, plan_runs(m, e));
     estimate(m);
+    if (depth != LILY_LOAD_CHECK)
+        TRY_TO(failed, lily_token_trie_new(&m->trie, m->tokenizer, m->config->eos, m->config->n_eos, e));
     if (depth == LILY_LOAD_FULL) TRY_TO(failed, make_ready(m, o, e));
     if (depth == LILY_LOAD_CHECK) TRY_TO(failed, lily_memory_fits(&m->memory, o->memory_limit, m->context, e));
     tell(o, "ready", 1);
@@ -141,6 +143,7 @@ void lily_unload(lily_loaded *m)
     lily_plan_free(m->prefill);
     lily_plan_free(m->decode);
     if (m->dev) m->ops->close(m->dev);
+    lily_token_trie_free(m->trie);
     lily_template_free(m->chat);
     lily_tokenizer_free(m->tokenizer);
     lily_model_close(m->model);

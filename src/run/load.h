@@ -5,6 +5,7 @@
 #include "checkpoint/checkpoint.h"
 #include "device/dev.h"
 #include "run/engine.h"
+#include "sample/mask.h"
 
 /* How far to go: CHECK reads headers, configuration, tokenizer and template and plans on the device; SCRIPT is
  * the same on whatever device opens, for a server that computes nothing; FULL also makes the device's
@@ -19,6 +20,7 @@ typedef struct lily_loaded {
     lily_model *model;
     lily_tokenizer *tokenizer;
     lily_template *chat;
+    lily_token_trie *trie;            /* for grammars; not with CHECK */
     uint32_t context, chunk;        /* tokens in all; prompt tokens a run at most */
     uint64_t ablated;
     lily_memory memory;

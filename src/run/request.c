@@ -30,12 +30,14 @@ static void free_ask(lily_ask *a)
     lily_free((void *)a->sampling.bias);
     lily_free((void *)a->prompt_text);
     lily_free((void *)a->endpoint);
+    lily_grammar_let_go(a->grammar);
 }
 
 /* Every pointer of the ask becomes one to a copy; those that could not be made are NULL. */
 static int own_ask(lily_ask *a, lily_err *e)
 {
     const lily_ask from = *a;
+    a->grammar = lily_grammar_hold(from.grammar);
     a->tokens = copy(from.tokens, from.n_tokens, sizeof *from.tokens);
     a->marks = copy(from.marks, from.n_marks, sizeof *from.marks);
     a->sampling.bias = copy(from.sampling.bias, from.sampling.n_bias, sizeof *from.sampling.bias);

@@ -14,14 +14,17 @@ void lily_turn_begin(lily_turn *t, lily_request *r, const lily_loaded *m)
 int lily_turn_started(lily_turn *t, uint32_t n_reused, lily_err *e)
 {
     t->n_reused = n_reused;
-    lily_event ev = {.kind = LILY_EVENT_START, .n_prompt = t->r->ask.n_tokens, .n_reused = n_reused, .n_done = n_reused};
+    lily_event ev = {
+        .kind = LILY_EVENT_START, .n_prompt = t->r->ask.n_tokens, .n_reused = n_reused, .n_done = n_reused};
     return lily_request_push(t->r, &ev, e);
 }
 
 int lily_turn_progress(lily_turn *t, uint32_t n_done, lily_err *e)
 {
-    lily_event ev = {
-        .kind = LILY_EVENT_PROGRESS, .n_prompt = t->r->ask.n_tokens, .n_reused = t->n_reused, .n_done = n_done};
+    lily_event ev = {.kind = LILY_EVENT_PROGRESS,
+                     .n_prompt = t->r->ask.n_tokens,
+                     .n_reused = t->n_reused,
+                     .n_done = n_done};
     return lily_request_push(t->r, &ev, e);
 }
 
@@ -88,8 +91,11 @@ static lily_pick pick_of(const lily_sampling *s, const lily_loaded *m)
 static int read_prompt(lily_turn *t, lily_session *s, lily_err *e)
 {
     const lily_ask *a = &t->r->ask;
-    lily_reading p = {
-        .tokens = a->tokens, .n = a->n_tokens - 1, .marks = a->marks, .n_marks = a->n_marks, .fresh = a->no_reuse};
+    lily_reading p = {.tokens = a->tokens,
+                      .n = a->n_tokens - 1,
+                      .marks = a->marks,
+                      .n_marks = a->n_marks,
+                      .fresh = a->no_reuse};
     TRY(lily_session_begin(s, &p, e));
     TRY(lily_turn_started(t, p.n_read, e));
     while (p.n_read < p.n) {
@@ -113,27 +119,49 @@ static int send_token(lily_turn *t, const lily_done *done, lily_err *e)
     return lily_turn_token(t, &ev, e);
 }
 
+/* The token that was chosen: the end of the turn, or one of the reply. */
+static int accept(lily_turn *t, const lily_done *done, bool *ends, lily_err *e)
+{
+    bool fits = true;
+    size_t n = 0;
+    if (done->token < 0) return lily_fail(e, LILY_DEVICE, "the device chose no token");
+    *ends = lily_is_eos(t->m, done->token) && (!t->r->ask.ignore_eos || t->guide.mask);
+    if (*ends) return LILY_OK;
+    const char *bytes = lily_token_bytes(t->m->tokenizer, done->token, &n);
+    TRY(lily_guide_take(&t->guide, done->token, bytes ? bytes : "", bytes ? n : 0, &fits, e));
+    if (!fits)
+        return lily_fail(e, LILY_INTERNAL, "token %d was chosen, which the format does not allow",
+                         (int)done->token);
+    return send_token(t, done, e);
+}
+
 /* Feeds the last token of the prompt, then each token that was chosen. */
 static int generate(lily_turn *t, lily_session *s, enum lily_end *end, lily_err *e)
 {
     const lily_ask *a = &t->r->ask;
     lily_pick pick = pick_of(&a->sampling, t->m);
     int32_t token = a->tokens[a->n_tokens - 1];
+    bool ends = false;
+    TRY(lily_guide_begin(&t->guide, t->m, a, e));
     TRY(read_prompt(t, s, e));
     for (*end = LILY_END_LENGTH; t->n_generated < t->limit;) {
         lily_done done;
         lily_feed f = {
             .tokens = &token, .n = 1, .pick = &pick, .count = t->n_generated > 0, .cancel = &t->r->cancel};
+        TRY(lily_guide_allowed(&t->guide, &pick.allow, &ends, e));
+        if (ends) {
+            *end = LILY_END_STOP;
+            break;
+        }
         pick.draw = t->n_generated;
         TRY(lily_session_feed(s, &f, &done, e));
         if (t->n_generated == 0) TRY(lily_turn_progress(t, a->n_tokens, e));
         token = done.token;
-        if (token < 0) return lily_fail(e, LILY_DEVICE, "the device chose no token");
-        if (lily_is_eos(t->m, token) && !a->ignore_eos) {
+        TRY(accept(t, &done, &ends, e));
+        if (ends) {
             *end = LILY_END_STOP;
             break;
         }
-        TRY(send_token(t, &done, e));
     }
     return LILY_OK;
 }
@@ -145,7 +173,9 @@ void lily_serve_model(lily_request *r, lily_session *s, const lily_loaded *m)
     enum lily_end end = LILY_END_ERROR;
     bool forget = r->ask.no_reuse;
     lily_turn_begin(&t, r, m);
-    int rc = atomic_load(&r->cancel) ? lily_fail(&err, LILY_CANCELLED, "cancelled") : generate(&t, s, &end, &err);
+    int rc =
+        atomic_load(&r->cancel) ? lily_fail(&err, LILY_CANCELLED, "cancelled") : generate(&t, s, &end, &err);
+    lily_guide_end(&t.guide);
     lily_turn_end(&t, lily_turn_how(&t, end, rc), &err);
     if (forget) (void)lily_session_reset(s, &ignored);
 }

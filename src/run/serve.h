@@ -2,6 +2,7 @@
 #ifndef LILY_RUN_SERVE_H
 #define LILY_RUN_SERVE_H
 
+#include "run/guide.h"
 #include "run/request.h"
 #include "run/script.h"
 #include "run/session.h"
@@ -13,12 +14,13 @@ typedef struct lily_turn {
     uint32_t n_reused, n_generated, limit;      /* limit: tokens of the reply at most */
     uint64_t started, first_token, last_token;  /* ns; 0: not yet */
     const char *err_code;
+    lily_guide guide;                           /* from the first token on */
 } lily_turn;
 
 void lily_turn_begin(lily_turn *t, lily_request *r, const lily_loaded *m);
 int lily_turn_started(lily_turn *t, uint32_t n_reused, lily_err *e);
 int lily_turn_progress(lily_turn *t, uint32_t n_done, lily_err *e);
-/* A token of the reply. */
+/* A token of the reply; the guide has taken it. */
 int lily_turn_token(lily_turn *t, lily_event *ev, lily_err *e);
 /* How it ends: `end` when rc is LILY_OK, else by error, cancel or stop string. */
 enum lily_end lily_turn_how(const lily_turn *t, enum lily_end end, int rc);

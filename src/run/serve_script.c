@@ -18,8 +18,8 @@ static int pause_ms(const lily_turn *t, uint32_t ms, lily_err *e)
     }
 }
 
-/* A script is faster than any reader of its replies; without this it would be over before a stop string was seen.
- * Who was slower than this once is not waited for again. */
+/* A script is faster than any reader of its replies; without this it would be over before a stop string was
+ * seen. Who was slower than this once is not waited for again. */
 enum { KEEP_STEP_MS = 200 };
 
 /* The prompt is "read" in ten steps. */
@@ -46,10 +46,25 @@ static int send_token(lily_turn *t, const lily_script_token *token, lily_err *e)
     return lily_turn_token(t, &ev, e);
 }
 
-/* The reply's tokens until its end, an end-of-turn token in it, or the limit. */
-static int speak(lily_turn *t, lily_script *script, const lily_script_reply *reply, uint64_t ticket, enum lily_end *end,
-                 lily_err *e)
+static int refused(lily_turn *t, lily_err *e, const char *what)
 {
+    t->err_code = "script_refused";
+    return lily_fail(e, LILY_DEVICE, "the format of the reply refuses %s of the script", what);
+}
+
+/* The end of the turn, which a format may refuse. */
+static int finish(lily_turn *t, enum lily_end *end, lily_err *e)
+{
+    if (!lily_guide_may_end(&t->guide)) return refused(t, e, "the end");
+    *end = LILY_END_STOP;
+    return LILY_OK;
+}
+
+/* The reply's tokens until its end, an end-of-turn token in it, or the limit. */
+static int speak(lily_turn *t, lily_script *script, const lily_script_reply *reply, uint64_t ticket,
+                 enum lily_end *end, lily_err *e)
+{
+    TRY(lily_guide_begin(&t->guide, t->m, &t->r->ask, e));
     TRY(pretend_to_read(t, reply->prefill_ms, e));
     uint64_t n = reply->n_tokens * reply->times_over;
     bool in_step = true;
@@ -57,16 +72,15 @@ static int speak(lily_turn *t, lily_script *script, const lily_script_reply *rep
     for (uint64_t i = 0; t->n_generated < t->limit; i++) {
         in_step = in_step && lily_request_keep_step(t->r, KEEP_STEP_MS);
         TRY(pause_ms(t, reply->delay_ms, e));
-        if (reply->fail_at == i + 1) return lily_fail(e, LILY_DEVICE, "scripted device error at token %u", (unsigned)i + 1);
-        if (i == n) {
-            if (!reply->cut) *end = LILY_END_STOP;
-            return LILY_OK;
-        }
+        if (reply->fail_at == i + 1)
+            return lily_fail(e, LILY_DEVICE, "scripted device error at token %u", (unsigned)i + 1);
+        if (i == n) return reply->cut ? LILY_OK : finish(t, end, e);
         const lily_script_token *token = &reply->tokens[i % reply->n_tokens];
-        if (token->id >= 0 && lily_is_eos(t->m, token->id) && !t->r->ask.ignore_eos) {
-            *end = LILY_END_STOP;
-            return LILY_OK;
-        }
+        if (token->id >= 0 && lily_is_eos(t->m, token->id) && (!t->r->ask.ignore_eos || t->guide.mask))
+            return finish(t, end, e);
+        bool fits;
+        TRY(lily_guide_take(&t->guide, token->id, token->bytes, token->n, &fits, e));
+        if (!fits) return refused(t, e, "a token");
         TRY(lily_script_note_token(script, ticket, token->id, e));
         TRY(send_token(t, token, e));
     }
@@ -76,10 +90,14 @@ static int speak(lily_turn *t, lily_script *script, const lily_script_reply *rep
 static const char *ended(enum lily_end end, bool stopped)
 {
     switch (end) {
-    case LILY_END_STOP: return stopped ? "stop_string" : "stop";
-    case LILY_END_LENGTH: return "length";
-    case LILY_END_CANCELLED: return "cancel";
-    default: return "error";
+    case LILY_END_STOP:
+        return stopped ? "stop_string" : "stop";
+    case LILY_END_LENGTH:
+        return "length";
+    case LILY_END_CANCELLED:
+        return "cancel";
+    default:
+        return "error";
     }
 }
 
@@ -96,6 +114,7 @@ void lily_serve_script(lily_request *r, lily_script *script, const lily_loaded *
     bool taken = rc == LILY_OK;
     if (rc == LILY_OK) rc = lily_turn_started(&t, 0, &err);
     if (rc == LILY_OK) rc = speak(&t, script, reply, ticket, &end, &err);
+    lily_guide_end(&t.guide);
     end = lily_turn_how(&t, end, rc);
     /* Before the END: who has it finds the record complete. */
     if (taken) lily_script_note_end(script, ticket, ended(end, atomic_load(&r->stopped)));
