@@ -45,6 +45,7 @@ typedef struct lily_chat {
     const size_t *stop_len;
     size_t n_stop;
     bool single_call;           /* the first complete tool call ends the answer */
+    lily_grammar *grammar;      /* what the answer behind a thought must be, or NULL */
     bool ignore_eos, no_reuse;
     const char *endpoint;       /* for the record of scripted replies, with the next; may be NULL */
     int32_t script_reply;       /* -1: none named */

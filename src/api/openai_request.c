@@ -3,12 +3,14 @@
 #include "api/openai_request.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/fields.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "sample/json_schema.h"
 #include "text/big_number.h"
 
 #define AT(member) offsetof(lily_openai_request, member)
@@ -81,14 +83,33 @@ static int read_tool_choice(void *out, const lily_field *f, const json_t *value,
     return lily_refuse(r, LILY_ARGUMENT, f->name, "tool_choice must be 'auto' or 'none'");
 }
 
+static int read_json_schema(lily_openai_request *q, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    const json_t *schema = json_object_get(value, "schema");
+    if (!schema)
+        return lily_refuse(r, LILY_ARGUMENT, f->name, "response_format.json_schema must be an object with a schema");
+    int rc = lily_json_schema(&q->grammar, schema, &r->err);
+    q->chat.grammar = q->grammar;
+    if (rc == LILY_OK || rc == LILY_NO_MEMORY) return rc;
+    lily_err_prefix(&r->err, "response_format.json_schema.schema");
+    snprintf(r->param, sizeof r->param, "%s", f->name);
+    return rc;
+}
+
 static int read_response_format(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
 {
-    (void)out;
+    lily_openai_request *q = out;
     if (!json_is_object(value)) return wrong(f, "an object", value, r);
     const char *type = json_string_value(json_object_get(value, "type"));
     if (!type) return lily_refuse(r, LILY_ARGUMENT, f->name, "response_format.type must be a string");
     if (strcmp(type, "text") == 0) return LILY_OK;
-    return lily_refuse(r, LILY_UNSUPPORTED, f->name, "response_format: only type 'text' is supported, not '%s'", type);
+    if (strcmp(type, "json_schema") == 0) return read_json_schema(q, f, json_object_get(value, "json_schema"), r);
+    if (strcmp(type, "json_object") != 0)
+        return lily_refuse(r, LILY_ARGUMENT, f->name,
+                           "response_format.type must be 'text', 'json_object' or 'json_schema', not '%.60s'", type);
+    TRY(lily_json_object(&q->grammar, &r->err));
+    q->chat.grammar = q->grammar;
+    return LILY_OK;
 }
 
 static int read_modalities(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
@@ -365,6 +386,7 @@ void lily_openai_request_free(lily_openai_request *q)
     json_decref(q->body);
     json_decref(q->kwargs);
     lily_free(q->bias);
+    lily_grammar_let_go(q->grammar);
     *q = (lily_openai_request){0};
 }
 

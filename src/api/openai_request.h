@@ -16,6 +16,7 @@ typedef struct lily_openai_request {
     json_t *body;               /* owned, as is all below */
     json_t *kwargs;
     lily_bias *bias;
+    lily_grammar *grammar;      /* of response_format, or NULL */
     const char *stop[LILY_STOP_MAX];
     size_t stop_len[LILY_STOP_MAX];
 

@@ -82,5 +82,5 @@ def test_forced_calls_are_refused(api, choice):
 
 def test_formats_are_refused(api):
     """Prose where JSON was asked for would break the client later and elsewhere."""
-    refused(api.chat_raw("hi", response_format={"type": "json_object"}), [400], param="response_format")
+    refused(api.chat_raw("hi", response_format={"type": "xml"}), [400], param="response_format")
     api.chat("hi", max_tokens=1, response_format={"type": "text"})

@@ -64,3 +64,11 @@ def test_limit_covers_thinking(api, prompt):
     """A limit that does not count the thinking would not limit the wait."""
     d = api.chat(prompt, thinking=True, max_tokens=9)
     assert d["usage"]["completion_tokens"] <= 9
+
+
+def test_forced_answer_is_content(api):
+    """With a required format the answer must arrive in content, not as a thought."""
+    schema = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"], "additionalProperties": False}
+    d = api.chat("hi", max_tokens=60, response_format={
+        "type": "json_schema", "json_schema": {"name": "s", "strict": True, "schema": schema}})
+    assert (d["choices"][0]["message"]["content"] or "").strip().startswith("{")
