@@ -4,6 +4,8 @@
 
 #include "text/big_number.h"
 
+bool lily_is_object(const json_t *value) { return json_is_object(value) && !lily_big_number(value); }
+
 const char *lily_json_kind(const json_t *value)
 {
     if (lily_big_number(value)) return "a number beyond 64 bits";

@@ -35,6 +35,9 @@ struct lily_field {
 /* Reads the fields of `body` (an object) that the table knows into `out`, which holds the defaults. */
 int lily_fields_read(const lily_field *table, size_t n, const json_t *body, void *out, lily_refusal *r);
 
+/* An object as the client wrote it: one that carries a number (text/big_number.h) is none. */
+bool lily_is_object(const json_t *value);
+
 /* "a string", "an object" … for sentences. */
 const char *lily_json_kind(const json_t *value);
 

@@ -27,7 +27,7 @@ static int wrong(const lily_field *f, const char *wanted, const json_t *value, l
 static int check_content(const json_t *message, size_t i, lily_refusal *r)
 {
     const char *role = json_string_value(json_object_get(message, "role"));
-    if (!json_is_object(message) || !role || strcmp(role, "assistant") == 0) return LILY_OK;
+    if (!lily_is_object(message) || !role || strcmp(role, "assistant") == 0) return LILY_OK;
     if (json_object_get(message, "content")) return LILY_OK;
     return lily_refuse(r, LILY_ARGUMENT, "messages", "messages[%zu]: a message of role '%s' needs content", i, role);
 }
@@ -44,7 +44,7 @@ static int read_messages(void *out, const lily_field *f, const json_t *value, li
 
 static int check_tool(const json_t *tool, size_t i, lily_refusal *r)
 {
-    if (!json_is_object(tool))
+    if (!lily_is_object(tool))
         return lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu] must be an object, not %s", i, lily_json_kind(tool));
     const char *type = json_string_value(json_object_get(tool, "type"));
     if (!type || strcmp(type, "function") != 0)
@@ -54,7 +54,7 @@ static int check_tool(const json_t *tool, size_t i, lily_refusal *r)
     if (!name || !name[0])
         return lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu].function.name must be a string", i);
     const json_t *parameters = json_object_get(function, "parameters");
-    if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
+    if (parameters && !json_is_null(parameters) && !lily_is_object(parameters))
         return lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu].function.parameters must be a JSON Schema, not %s", i,
                            lily_json_kind(parameters));
     return LILY_OK;
@@ -78,7 +78,7 @@ static int read_tool_choice(void *out, const lily_field *f, const json_t *value,
         q->calls_off = true;
         return LILY_OK;
     }
-    if (json_is_object(value) || (name && strcmp(name, "required") == 0))
+    if (lily_is_object(value) || (name && strcmp(name, "required") == 0))
         return lily_refuse(r, LILY_UNSUPPORTED, f->name, "tool_choice: only 'auto' and 'none' are supported");
     return lily_refuse(r, LILY_ARGUMENT, f->name, "tool_choice must be 'auto' or 'none'");
 }
@@ -99,7 +99,7 @@ static int read_json_schema(lily_openai_request *q, const lily_field *f, const j
 static int read_response_format(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
 {
     lily_openai_request *q = out;
-    if (!json_is_object(value)) return wrong(f, "an object", value, r);
+    if (!lily_is_object(value)) return wrong(f, "an object", value, r);
     const char *type = json_string_value(json_object_get(value, "type"));
     if (!type) return lily_refuse(r, LILY_ARGUMENT, f->name, "response_format.type must be a string");
     if (strcmp(type, "text") == 0) return LILY_OK;
@@ -129,7 +129,7 @@ static int read_modalities(void *out, const lily_field *f, const json_t *value, 
 static int read_kwargs(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
 {
     lily_openai_request *q = out;
-    if (!json_is_object(value)) return wrong(f, "an object", value, r);
+    if (!lily_is_object(value)) return wrong(f, "an object", value, r);
     /* Templates compare with true or false: anything else would be taken for the default in silence. */
     const json_t *thinking = json_object_get(value, "enable_thinking");
     if (thinking && !json_is_null(thinking) && !json_is_boolean(thinking))
@@ -216,7 +216,7 @@ static int add_bias(lily_openai_request *q, const char *key, const json_t *value
 static int read_logit_bias(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
 {
     lily_openai_request *q = out;
-    if (!json_is_object(value)) return wrong(f, "an object", value, r);
+    if (!lily_is_object(value)) return wrong(f, "an object", value, r);
     q->bias = lily_calloc(json_object_size(value), sizeof *q->bias);
     if (!q->bias) return lily_no_memory(&r->err, json_object_size(value) * sizeof *q->bias, "logit_bias");
     q->chat.sampling.bias = q->bias;
@@ -231,7 +231,7 @@ static int read_stream_options(void *out, const lily_field *f, const json_t *val
     static const lily_field options[] = {
         {"include_usage", LILY_FIELD_BOOL, 0, 0, AT(include_usage), NULL},
     };
-    if (!json_is_object(value)) return wrong(f, "an object", value, r);
+    if (!lily_is_object(value)) return wrong(f, "an object", value, r);
     return lily_fields_read(options, COUNT(options), value, out, r);
 }
 
@@ -398,7 +398,7 @@ int lily_body_object(const char *text, size_t n, json_t **out, lily_refusal *r)
         r->err.code = LILY_ARGUMENT;    /* the client's mistake, not that of a file */
         return LILY_ARGUMENT;
     }
-    if (json_is_object(*out)) return LILY_OK;
+    if (lily_is_object(*out)) return LILY_OK;
     const char *kind = lily_json_kind(*out);
     json_decref(*out);
     *out = NULL;

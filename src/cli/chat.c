@@ -8,9 +8,8 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 
-static int read_sampling(const lily_args *a, const lily_engine *g, lily_talk *t, lily_err *e)
+static int read_sampling(const lily_args *a, const lily_sampling_defaults *d, lily_talk *t, lily_err *e)
 {
-    const lily_sampling_defaults *d = lily_engine_sampling(g);
     double temperature, top_p, min_p;
     uint64_t top_k, seed, max_tokens;
     TRY(lily_arg_real(a, OPT_TEMPERATURE, 0, 2, d->temperature, &temperature, e));
@@ -50,12 +49,14 @@ static int one_answer(const lily_args *a, lily_talk *t, lily_err *e)
     bool interrupted = false;
     int rc = LILY_OK;
     const char *question = a->value[OPT_PROMPT];
+    size_t n = question ? strlen(question) : 0;
     if (!question) {
         rc = lily_file_read(&piped, "-", MOST_INPUT, e);
         question = lily_buf_str(&piped);
+        n = piped.len;
     }
-    if (rc == LILY_OK && !question[strspn(question, " \t\r\n")]) rc = lily_fail(e, LILY_ARGUMENT, "the question is empty");
-    if (rc == LILY_OK) rc = lily_talk_ask(t, question, &interrupted, e);
+    if (rc == LILY_OK && strspn(question, " \t\r\n") == n) rc = lily_fail(e, LILY_ARGUMENT, "the question is empty");
+    if (rc == LILY_OK) rc = lily_talk_ask(t, question, n, &interrupted, e);
     if (rc == LILY_OK && interrupted) rc = lily_fail(e, LILY_CANCELLED, "stopped");
     lily_buf_free(&piped);
     return rc;
@@ -63,15 +64,21 @@ static int one_answer(const lily_args *a, lily_talk *t, lily_err *e)
 
 static int talk(const lily_args *a, lily_talk *t, lily_err *e)
 {
-    t->messages = json_array();
-    t->kwargs = json_object();
-    if (!t->messages || !t->kwargs) return lily_no_memory(e, sizeof *t, "the conversation");
-    TRY(read_sampling(a, t->engine, t, e));
-    TRY(read_thinking(a, t, e));
+    TRY(read_sampling(a, lily_engine_sampling(t->engine), t, e));
     if (lily_arg_given(a, OPT_SYSTEM)) lily_talk_set_system(t, a->value[OPT_SYSTEM]);
     lily_catch_interrupts();
     if (lily_arg_given(a, OPT_PROMPT) || !isatty(STDIN_FILENO)) return one_answer(a, t, e);
     return lily_talk_loop(t, e);
+}
+
+/* What can be wrong without the model is found before the weights are read. */
+static int prepare(const lily_args *a, lily_talk *t, lily_err *e)
+{
+    t->messages = json_array();
+    t->kwargs = json_object();
+    if (!t->messages || !t->kwargs) return lily_no_memory(e, sizeof *t, "the conversation");
+    TRY(read_sampling(a, &(lily_sampling_defaults){0}, t, e));
+    return read_thinking(a, t, e);
 }
 
 int lily_cmd_chat(const lily_args *a, lily_err *e)
@@ -80,6 +87,7 @@ int lily_cmd_chat(const lily_args *a, lily_err *e)
     char *dir = NULL;
     lily_talk t = {.stats = lily_arg_given(a, OPT_STATS), .terminal = isatty(STDOUT_FILENO)};
     int rc;
+    TRY_TO(done, prepare(a, &t, e));
     TRY_TO(done, lily_engine_options_from(a, &o, &dir, e));
     TRY_TO(done, lily_engine_open(&t.engine, &o, e));
     TRY_TO(done, talk(a, &t, e));

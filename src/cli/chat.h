@@ -19,9 +19,9 @@ typedef struct lily_talk {
     bool terminal;              /* standard output is one: reasoning is shown, dimmed */
 } lily_talk;
 
-/* Asks and prints the answer as it comes; question and answer join the conversation.  An interrupted answer joins
+/* Asks (n bytes) and prints the answer as it comes; question and answer join the conversation.  An interrupted answer joins
  * as far as it came; a question without any answer is taken back.  *interrupted tells of Ctrl-C. */
-int lily_talk_ask(lily_talk *t, const char *question, bool *interrupted, lily_err *e);
+int lily_talk_ask(lily_talk *t, const char *question, size_t n, bool *interrupted, lily_err *e);
 /* The conversation without its last question and what followed, or false when there is none. The question is
  * given to the caller (a new reference) when `question` is not NULL. */
 bool lily_talk_undo(lily_talk *t, json_t **question);

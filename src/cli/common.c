@@ -53,6 +53,8 @@ static char *find_demo_model(void)
 static int find_model(const lily_args *a, char **dir, lily_err *e)
 {
     if (lily_arg_given(a, OPT_MODEL)) {
+        if (!lily_file_exists(a->value[OPT_MODEL]))
+            return lily_fail(e, LILY_IO, "%s: there is no such folder", a->value[OPT_MODEL]);
         *dir = lily_strdup(a->value[OPT_MODEL]);
         return *dir ? LILY_OK : lily_no_memory(e, strlen(a->value[OPT_MODEL]), "a path");
     }

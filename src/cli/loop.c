@@ -1,6 +1,8 @@
 /* loop.c - the interactive part of lily chat: a line editor, slash commands, one question after another.
  * The lines typed are remembered while the program runs and never written to disk: chats are private. */
 #include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,10 +32,10 @@ static char *more_text(EditLine *el)
     return (char *)". ";
 }
 
-static int ask(loop *l, const char *question, lily_err *e)
+static int ask(loop *l, const char *question, size_t n, lily_err *e)
 {
     bool interrupted;
-    TRY(lily_talk_ask(l->talk, question, &interrupted, e));
+    TRY(lily_talk_ask(l->talk, question, n, &interrupted, e));
     if (interrupted) fputs("(stopped)\n", stderr);
     return LILY_OK;
 }
@@ -89,7 +91,7 @@ static int slash_retry(loop *l, const char *argument, lily_err *e)
     (void)argument;
     json_t *question;
     if (!lily_talk_undo(l->talk, &question)) return lily_fail(e, LILY_ARGUMENT, "nothing was asked yet");
-    int rc = ask(l, json_string_value(question), e);
+    int rc = ask(l, json_string_value(question), json_string_length(question), e);
     json_decref(question);
     return rc;
 }
@@ -153,6 +155,15 @@ static unsigned char cancel_line(EditLine *el, int key)
     return CC_NEWLINE;
 }
 
+/* The editor reads characters by the locale, and in that of C it drops all beyond ASCII; what is read here is UTF-8
+ * wherever the program runs.  LC_CTYPE alone, so that numbers keep their point. */
+static void use_utf8(void)
+{
+    static const char *const names[] = {"", "C.UTF-8", "en_US.UTF-8", "UTF-8"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (setlocale(LC_CTYPE, names[i]) && strcmp(nl_langinfo(CODESET), "UTF-8") == 0) return;
+}
+
 static EditLine *open_editor(loop *l, History *lines)
 {
     EditLine *el = el_init("lily", stdin, stdout, stderr);
@@ -174,6 +185,8 @@ static bool read_input(loop *l, EditLine *el, lily_buf *input)
     for (;;) {
         int n = 0;
         l->cancelled = false;
+        /* Before the prompt, not after it as el_gets does: who sees the prompt may press Ctrl-C. */
+        el_set(el, EL_PREP_TERM, 1);
         const char *line = el_gets(el, &n);
         if (l->cancelled) {
             putchar('\n');
@@ -197,7 +210,7 @@ static void one_input(loop *l, const char *text)
 {
     lily_err e;
     if (!text[strspn(text, " \t\n")]) return;
-    int rc = text[0] == '/' ? run_slash(l, text, &e) : ask(l, text, &e);
+    int rc = text[0] == '/' ? run_slash(l, text, &e) : ask(l, text, strlen(text), &e);
     if (rc != LILY_OK) fprintf(stderr, "lily: %s\n", e.text);
 }
 
@@ -207,6 +220,7 @@ int lily_talk_loop(lily_talk *t, lily_err *e)
     loop l = {.talk = t};
     lily_buf input = {0};
     HistEvent event;
+    use_utf8();
     History *lines = history_init();
     EditLine *el = lines ? open_editor(&l, lines) : NULL;
     if (!el) {

@@ -1,12 +1,15 @@
 /* main.c - lily COMMAND [options]. */
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
 #include "device/dev.h"
 #include "version.h"
 
-static int print_version(void)
+static void print_version(void)
 {
     printf("lily %s\n", LILY_VERSION);
     size_t n;
@@ -24,7 +27,6 @@ static int print_version(void)
         printf("%s\n", text);
         devices[i]->close(dev);
     }
-    return 0;
 }
 
 static int run(enum lily_command command, const lily_args *a, lily_err *e)
@@ -46,6 +48,20 @@ static int fail(const lily_err *e)
     return lily_err_exit_status(e->code);
 }
 
+/* The end of a command that went well, unless what it printed did not get through.  A reader that has seen enough and
+ * leaves needs no words. */
+static int end(void)
+{
+    errno = 0;
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (!lost) return 0;
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    if (errno == EPIPE || (poll(&out, 1, 0) > 0 && out.revents & POLLERR)) return lily_err_exit_status(LILY_IO);
+    lily_err e;
+    lily_fail(&e, LILY_IO, "standard output: %s", errno ? strerror(errno) : "it could not be written");
+    return fail(&e);
+}
+
 static int help(const char *name)
 {
     enum lily_command command = name ? lily_command_find(name) : 0;
@@ -53,7 +69,7 @@ static int help(const char *name)
         lily_help_command(stdout, command);
     else
         lily_help_all(stdout);
-    return 0;
+    return end();
 }
 
 int main(int argc, char **argv)
@@ -65,7 +81,10 @@ int main(int argc, char **argv)
         lily_help_all(stderr);
         return lily_err_exit_status(LILY_ARGUMENT);
     }
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) return print_version();
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
+        print_version();
+        return end();
+    }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return help(NULL);
     if (strcmp(argv[1], "help") == 0) return help(argc > 2 ? argv[2] : NULL);
 
@@ -83,5 +102,5 @@ int main(int argc, char **argv)
     if (rc == LILY_OK) rc = run(command, &args, &e);
     lily_args_free(&args);
     if (rc != LILY_OK) return fail(&e);
-    return fflush(stdout) == 0 ? 0 : lily_err_exit_status(LILY_IO);
+    return end();
 }

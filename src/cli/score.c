@@ -32,16 +32,6 @@ static int read_ids(const char *path, lily_ids *ids, lily_err *e)
     return rc;
 }
 
-static int read_text(const lily_engine *g, const char *path, lily_ids *ids, lily_err *e)
-{
-    lily_buf text = {0};
-    int rc = lily_file_read(&text, path, MAX_INPUT, e);
-    if (rc == LILY_OK)
-        rc = lily_encode(lily_engine_tokenizer(g), lily_buf_str(&text), text.len, false, ids, e);
-    lily_buf_free(&text);
-    return rc;
-}
-
 /* How a saved score differs: ids must be the same, agreement is the share of equal top ids. */
 typedef struct comparison {
     double agreement;
@@ -106,15 +96,14 @@ static void print_plain(const lily_ids *ids, const lily_scored *s, const compari
     if (c->first >= 0) printf("first other top token at position %lld\n", (long long)c->first);
 }
 
-static int score(const lily_args *a, lily_engine *g, const lily_ids *ids, lily_err *e)
+static int score(const lily_args *a, lily_engine *g, const lily_ids *ids, const uint32_t *windows, uint32_t n_windows,
+                 lily_err *e)
 {
-    uint32_t *windows = NULL, n_windows = 0;
     lily_scored s = {0};
     comparison c;
     json_t *saved = NULL;
     int rc = LILY_OK;
     const char *against = a->value[OPT_AGAINST];
-    if (lily_arg_given(a, OPT_WINDOWS)) TRY_TO(done, lily_arg_list(a, OPT_WINDOWS, &windows, &n_windows, e));
     if (against) TRY_TO(done, lily_json_read(&saved, against, MAX_INPUT, e));
     TRY_TO(done, lily_engine_score(g, ids->id, (uint32_t)ids->n, windows, n_windows, &s, e));
     if (against) TRY_TO(done, compare(saved, lily_path_base(against), ids, &s, &c, e));
@@ -125,7 +114,6 @@ static int score(const lily_args *a, lily_engine *g, const lily_ids *ids, lily_e
 done:
     lily_scored_free(&s);
     json_decref(saved);
-    lily_free(windows);
     return rc;
 }
 
@@ -134,18 +122,26 @@ int lily_cmd_score(const lily_args *a, lily_err *e)
     lily_engine_options o;
     lily_engine *g = NULL;
     lily_ids ids = {0};
+    lily_buf text = {0};
+    uint32_t *windows = NULL, n_windows = 0;
     char *dir = NULL;
     int rc;
     if (lily_arg_given(a, OPT_TEXT) == lily_arg_given(a, OPT_IDS))
         return lily_fail(e, LILY_ARGUMENT, "lily score needs --text FILE or --ids FILE");
     TRY_TO(done, lily_engine_options_from(a, &o, &dir, e));
-    TRY_TO(done, lily_engine_open(&g, &o, e));
+    /* What can be wrong without the model is found before the weights are read. */
+    if (lily_arg_given(a, OPT_WINDOWS)) TRY_TO(done, lily_arg_list(a, OPT_WINDOWS, &windows, &n_windows, e));
     if (lily_arg_given(a, OPT_IDS))
         TRY_TO(done, read_ids(a->value[OPT_IDS], &ids, e));
     else
-        TRY_TO(done, read_text(g, a->value[OPT_TEXT], &ids, e));
-    TRY_TO(done, score(a, g, &ids, e));
+        TRY_TO(done, lily_file_read(&text, a->value[OPT_TEXT], MAX_INPUT, e));
+    TRY_TO(done, lily_engine_open(&g, &o, e));
+    if (lily_arg_given(a, OPT_TEXT))
+        TRY_TO(done, lily_encode(lily_engine_tokenizer(g), lily_buf_str(&text), text.len, false, &ids, e));
+    TRY_TO(done, score(a, g, &ids, windows, n_windows, e));
 done:
+    lily_free(windows);
+    lily_buf_free(&text);
     lily_ids_free(&ids);
     lily_engine_close(g);
     lily_free(dir);

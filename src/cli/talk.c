@@ -161,14 +161,15 @@ done:
     return rc;
 }
 
-int lily_talk_ask(lily_talk *t, const char *question, bool *interrupted, lily_err *e)
+int lily_talk_ask(lily_talk *t, const char *question, size_t n, bool *interrupted, lily_err *e)
 {
     screen s = {.terminal = t->terminal};
     lily_buf asked = {0};
     size_t before = json_array_size(t->messages);
     int rc;
     *interrupted = false;
-    lily_buf_puts(&asked, question);
+    (void)lily_interrupted();    /* one that came after the last answer does not mean this one */
+    lily_buf_add(&asked, question, n);
     TRY_TO(done, lily_buf_ok(&asked, "the question", e));
     TRY_TO(done, add_message(t, "user", &asked, NULL, e));
     TRY_TO(done, run_answer(t, &s, interrupted, e));

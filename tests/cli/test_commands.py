@@ -59,7 +59,7 @@ def test_a_model_that_is_not_there(lily, tmp_path):
     for command in (["inspect"], ["chat", "-p", "x"], ["serve", "--port", "0"], ["score", "--text", os.devnull]):
         r = lily(*command, "--model", tmp_path / "none")
         assert 0 < r.returncode < 126
-        assert "config.json" in r.stderr.splitlines()[-1]
+        assert r.stderr.splitlines()[-1] == f"lily: {tmp_path}/none: there is no such folder"
 
 
 def test_plans_change_with_switches(lily):
@@ -218,5 +218,40 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(terminal):
     t.type("\x03")
     t.expect("\\(stopped\\)", seconds=10)
     t.expect("> ")
+    t.type("/exit\n")
+    assert t.wait() == 0
+
+
+def test_slips_are_found_before_the_weights_are_read(lily, tmp_path):
+    for command in (["chat", "-p", "x", "-n", "0"], ["chat", "-p", "x", "--thinking", "maybe"],
+                    ["score", "--text", tmp_path / "none"], ["score", "--text", __file__, "--windows", "0,5"]):
+        r = lily(*command)
+        assert 0 < r.returncode < 126 and "planned" not in r.stderr
+
+
+def test_a_pipe_is_read_past_a_zero_byte(lily):
+    def prompt_tokens(text):
+        return int(re.search(r"prompt (\d+) tokens", lily(*ASK, "-n", "1", "--stats", stdin=text).stderr).group(1))
+    assert prompt_tokens("a\0 and then many more words") > prompt_tokens("a") + 3
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
+def test_output_that_is_lost_is_told(build_dir):
+    for command in (["--version"], ["--help"], ["inspect"]):
+        with open("/dev/full", "w") as full:
+            r = subprocess.run([str(build_dir / "lily"), *command], stdout=full, stderr=subprocess.PIPE, text=True)
+        assert r.returncode == 3 and r.stderr.splitlines()[-1].startswith("lily: standard output: ")
+
+
+def test_text_beyond_ascii_can_be_typed(terminal, monkeypatch):
+    for name in ("LANG", "LC_ALL", "LC_CTYPE"):
+        monkeypatch.delenv(name, raising=False)
+    t = terminal("--temperature", "0", "--thinking", "off", "--stats", "-n", "1")
+    t.expect("> ")
+    t.type("a\n")
+    plain = int(re.search(r"prompt (\d+)", t.expect("tok/s\\)")).group(1))
+    t.type("/new\n你好 🎉 é\n")
+    t.expect("你好 🎉 é")
+    assert int(re.search(r"prompt (\d+)", t.expect("tok/s\\)")).group(1)) > plain + 3
     t.type("/exit\n")
     assert t.wait() == 0
