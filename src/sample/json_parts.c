@@ -53,7 +53,7 @@ enum { LITERAL_DEPTH = 64, KEY_BYTES = 256 };
 
 #define HEX "0123456789abcdefABCDEF"
 
-/* "uXXXX" of a character, or of a pair of surrogates, which is one. */
+/* "u" and four hex digits of a character, or of a pair of surrogates, which is one. */
 static uint32_t unicode_escape(lily_grammar *g, uint32_t next)
 {
     uint32_t last2 = hex(g, HEX, hex(g, HEX, next)), last3 = hex(g, HEX, last2);
