@@ -188,6 +188,25 @@ static void find_heights(lily_grammar *g)
     }
 }
 
+/* Each set splits the classes that it cuts. */
+static void find_classes(lily_grammar *g)
+{
+    g->n_classes = 1;
+    for (uint32_t i = 0; i < g->n_sets && g->n_classes < 256; i++) {
+        int16_t inside[256]; /* the new class of those of an old one that are in the set; -1: none yet */
+        bool outside[256] = {false}; /* whether some of it are not */
+        for (size_t k = 0; k < 256; k++) inside[k] = -1;
+        for (unsigned b = 0; b < 256; b++)
+            if (!lily_set_has(&g->sets[i], b)) outside[g->class_of[b]] = true;
+        for (unsigned b = 0; b < 256; b++) {
+            uint8_t old = g->class_of[b];
+            if (!lily_set_has(&g->sets[i], b) || !outside[old]) continue;
+            if (inside[old] < 0) inside[old] = (int16_t)g->n_classes++;
+            g->class_of[b] = (uint8_t)inside[old];
+        }
+    }
+}
+
 int lily_grammar_finish(lily_grammar *g, uint32_t start, uint32_t late, lily_err *e)
 {
     if (g->no_memory) return lily_no_memory(e, g->n_nodes * sizeof *g->nodes, "a grammar");
@@ -195,6 +214,7 @@ int lily_grammar_finish(lily_grammar *g, uint32_t start, uint32_t late, lily_err
     g->start = start;
     g->late = late;
     find_heights(g);
+    find_classes(g);
     if (g->nodes[start].height == LILY_GRAMMAR_ENDLESS)
         return lily_fail(e, LILY_ARGUMENT, "no finite text fits it");
     return LILY_OK;

@@ -56,7 +56,10 @@ typedef struct lily_grammar {
     lily_byte_set *sets;
     uint32_t *rules; /* the node that each begins with */
     uint32_t n_nodes, n_sets, n_rules, room_nodes, room_sets, room_rules;
-    uint32_t start, late;      /* late: the same after white space, as behind a thought */
+    uint32_t start, late; /* late: the same after white space, as behind a thought */
+    /* Bytes that no set tells apart are one class; set by finish. */
+    uint8_t class_of[256];
+    uint32_t n_classes;
     bool no_memory, too_large; /* while it is built */
     atomic_uint holders;
 } lily_grammar;

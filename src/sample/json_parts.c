@@ -213,13 +213,14 @@ static uint32_t natural_between(lily_grammar *g, int64_t low, int64_t high, uint
 {
     uint32_t all = lily_grammar_never(g);
     int64_t first = 0, last = 9; /* of the numbers of `length` digits */
-    for (int length = 1; length <= JSON_DIGITS && first <= high;
-         length++, first = last + 1, last = last * 10 + 9) {
+    for (int length = 1; first <= high; length++) {
         char from[24], to[24];
-        if (last < low) continue;
         snprintf(from, sizeof from, "%lld", (long long)(low > first ? low : first));
         snprintf(to, sizeof to, "%lld", (long long)(high < last ? high : last));
-        all = lily_grammar_split(g, all, between(g, from, to, 0, length, next));
+        if (last >= low) all = lily_grammar_split(g, all, between(g, from, to, 0, length, next));
+        if (length == JSON_DIGITS) break;
+        first = last + 1;
+        last = last * 10 + 9;
     }
     return all;
 }

@@ -5,6 +5,8 @@
 
 #include "base/mem.h"
 
+enum { PLAIN = 24 }; /* characters of a plain token at most */
+
 typedef struct trie_node {
     uint32_t skip;  /* the node behind all that begin like this one */
     int32_t token;  /* whose bytes end here; the first of `twin`s; -1: none */
@@ -20,7 +22,7 @@ typedef struct trie {
 struct lily_token_trie {
     trie all;
     trie rest;       /* of the tokens that are not plain */
-    uint32_t *plain; /* mask of the tokens that are */
+    uint32_t *plain; /* [PLAIN + 1][words] masks of the plain tokens of at most so many characters */
     int32_t *twin;   /* [n_vocab] the next token with the same bytes, or -1 */
     int32_t *ends;
     size_t n_ends, words;
@@ -34,7 +36,7 @@ typedef struct entry {
     const uint8_t *bytes;
     uint32_t n;
     int32_t id;
-    bool plain;
+    uint32_t plain; /* characters, if it is plain; else 0 */
 } entry;
 
 static int by_bytes(const void *va, const void *vb)
@@ -47,24 +49,26 @@ static int by_bytes(const void *va, const void *vb)
     return (a->id > b->id) - (a->id < b->id);
 }
 
-/* Whole characters that stand for themselves in a JSON string. */
-static bool is_plain(const uint8_t *s, size_t n)
+/* How many characters, if they are whole ones that stand for themselves in a JSON string, and not many; else
+ * 0. */
+static uint32_t plain_chars(const uint8_t *s, size_t n)
 {
-    for (size_t i = 0; i < n;) {
+    uint32_t chars = 0;
+    for (size_t i = 0; i < n; chars++) {
         if (s[i] < 0x80) {
-            if (s[i] < 0x20 || s[i] == '"' || s[i] == '\\') return false;
+            if (s[i] < 0x20 || s[i] == '"' || s[i] == '\\') return 0;
             i++;
             continue;
         }
         size_t len = s[i] >= 0xF0 ? 4 : s[i] >= 0xE0 ? 3 : 2;
-        if (s[i] < 0xC2 || s[i] > 0xF4 || i + len > n) return false;
-        if ((s[i] == 0xE0 && s[i + 1] < 0xA0) || (s[i] == 0xED && s[i + 1] > 0x9F)) return false;
-        if ((s[i] == 0xF0 && s[i + 1] < 0x90) || (s[i] == 0xF4 && s[i + 1] > 0x8F)) return false;
+        if (s[i] < 0xC2 || s[i] > 0xF4 || i + len > n) return 0;
+        if ((s[i] == 0xE0 && s[i + 1] < 0xA0) || (s[i] == 0xED && s[i + 1] > 0x9F)) return 0;
+        if ((s[i] == 0xF0 && s[i + 1] < 0x90) || (s[i] == 0xF4 && s[i + 1] > 0x8F)) return 0;
         for (size_t k = 1; k < len; k++)
-            if ((s[i + k] & 0xC0) != 0x80) return false;
+            if ((s[i + k] & 0xC0) != 0x80) return 0;
         i += len;
     }
-    return true;
+    return chars <= PLAIN ? chars : 0;
 }
 
 /* The entries are sorted; those of the same bytes come as one, by their first. */
@@ -105,8 +109,10 @@ static size_t list_tokens(lily_token_trie *v, const lily_tokenizer *t, entry *li
         size_t len;
         const char *bytes = lily_token_bytes(t, id, &len);
         if (!bytes || len == 0 || len > UINT8_MAX || lily_token_is_added(t, id)) continue;
-        list[n] = (entry){(const uint8_t *)bytes, (uint32_t)len, id, is_plain((const uint8_t *)bytes, len)};
-        if (list[n].plain) v->plain[id / 32] |= UINT32_C(1) << (id % 32);
+        list[n] =
+            (entry){(const uint8_t *)bytes, (uint32_t)len, id, plain_chars((const uint8_t *)bytes, len)};
+        for (uint32_t c = list[n].plain; c > 0 && c <= PLAIN; c++)
+            v->plain[c * v->words + (size_t)id / 32] |= UINT32_C(1) << (id % 32);
         if (len > v->depth) v->depth = (uint32_t)len;
         n++;
     }
@@ -123,7 +129,7 @@ static int fill(lily_token_trie *v, const lily_tokenizer *t, const int32_t *ends
 {
     v->n_vocab = lily_tokenizer_n_vocab(t);
     v->words = ((size_t)v->n_vocab + 31) / 32;
-    v->plain = lily_calloc(v->words, sizeof *v->plain);
+    v->plain = lily_calloc((PLAIN + 1) * v->words, sizeof *v->plain);
     v->twin = lily_calloc((size_t)v->n_vocab, sizeof *v->twin);
     v->ends = lily_calloc(n_ends, sizeof *v->ends);
     entry *list = lily_calloc((size_t)v->n_vocab, sizeof *list);
@@ -185,7 +191,8 @@ struct lily_mask {
     const lily_token_trie *v;
     lily_matcher *m;
     lily_match at;
-    lily_match *path; /* [depth + 1] states along a path of the trie */
+    lily_match *path;      /* [depth + 1] states along a path of the trie */
+    uint32_t *after_plain; /* [LILY_MATCH_STATES] 0: not known yet; MIXED; else the state + 1 */
     kept kept[KEPT];
     uint64_t clock;
 };
@@ -197,8 +204,9 @@ int lily_mask_new(lily_mask **out, const lily_token_trie *v, lily_grammar *g, bo
     if (!k) return lily_no_memory(e, sizeof *k, "a mask");
     k->v = v;
     k->path = lily_calloc(v->depth + 1, sizeof *k->path);
-    int rc = k->path ? lily_matcher_new(&k->m, g, late, e)
-                     : lily_no_memory(e, v->depth * sizeof *k->path, "a mask");
+    k->after_plain = lily_calloc(LILY_MATCH_STATES, sizeof *k->after_plain);
+    int rc = k->path && k->after_plain ? lily_matcher_new(&k->m, g, late, e)
+                                       : lily_no_memory(e, v->depth * sizeof *k->path, "a mask");
     if (rc == LILY_OK) {
         k->at = lily_matcher_start(k->m);
         *out = k;
@@ -214,6 +222,7 @@ void lily_mask_free(lily_mask *k)
     for (size_t i = 0; i < KEPT; i++) lily_free(k->kept[i].mask);
     lily_matcher_free(k->m);
     lily_free(k->path);
+    lily_free(k->after_plain);
     lily_free(k);
 }
 
@@ -234,46 +243,72 @@ static void walk(lily_mask *k, const trie *t, uint32_t *mask)
     }
 }
 
-/* Whether `more` continuation bytes lead from `from` to the present state, whatever they are. */
-static bool leads_back(lily_mask *k, lily_match from, unsigned more)
+/* Whether `more` continuation bytes lead from `from` to `to`, whatever they are. */
+static bool leads_to(lily_mask *k, lily_match from, unsigned more, lily_match to)
 {
     for (; more > 0; more--) {
-        lily_match to = lily_matcher_step(k->m, from, 0x80);
+        lily_match one = lily_matcher_step(k->m, from, 0x80);
         for (unsigned b = 0x81; b <= 0xBF; b++)
-            if (lily_matcher_step(k->m, from, (uint8_t)b) != to) return false;
-        from = to;
+            if (lily_matcher_step(k->m, from, (uint8_t)b) != one) return false;
+        from = one;
     }
-    return from == k->at;
+    return from == to;
 }
 
-/* Whether any plain text leads back to the present state, as inside a string without a limit. */
-static bool takes_plain(lily_mask *k)
+/* Whether every plain character leads from `from` to `to`. */
+static bool plain_leads_to(lily_mask *k, lily_match from, lily_match to)
 {
     for (unsigned b = 0x20; b < 0x80; b++)
-        if (b != '"' && b != '\\' && lily_matcher_step(k->m, k->at, (uint8_t)b) != k->at) return false;
+        if (b != '"' && b != '\\' && lily_matcher_step(k->m, from, (uint8_t)b) != to) return false;
     for (unsigned lead = 0xC2; lead <= 0xF4; lead++) {
         unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
         unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-        lily_match first = lily_matcher_step(k->m, k->at, (uint8_t)lead), known = LILY_MATCH_NONE;
+        lily_match first = lily_matcher_step(k->m, from, (uint8_t)lead), known = LILY_MATCH_NONE;
+        if (first == LILY_MATCH_NONE && to == LILY_MATCH_NONE) continue;
         for (unsigned b = low; b <= high; b++) {
-            lily_match to = lily_matcher_step(k->m, first, (uint8_t)b);
-            if (to == LILY_MATCH_NONE) return false;
-            if (to != known && !leads_back(k, to, lead >= 0xF0 ? 2 : lead >= 0xE0 ? 1 : 0)) return false;
-            known = to;
+            lily_match second = lily_matcher_step(k->m, first, (uint8_t)b);
+            if (second == LILY_MATCH_NONE) return false;
+            if (second != known && !leads_to(k, second, lead >= 0xF0 ? 2 : lead >= 0xE0 ? 1 : 0, to))
+                return false;
+            known = second;
         }
     }
     return true;
 }
 
+enum { MIXED = UINT32_MAX };
+
+/* The state that one plain character leads to, whatever it is; MIXED if that depends. */
+static lily_match after_plain(lily_mask *k, lily_match from)
+{
+    if (k->after_plain[from])
+        return k->after_plain[from] == MIXED ? (lily_match)MIXED : k->after_plain[from] - 1;
+    lily_match to = lily_matcher_step(k->m, from, 'a');
+    bool all = plain_leads_to(k, from, to);
+    k->after_plain[from] = all ? to + 1 : MIXED;
+    return all ? to : (lily_match)MIXED;
+}
+
+/* How many plain characters may follow, PLAIN at most; -1 if that depends on what they are. */
+static int plain_room(lily_mask *k)
+{
+    lily_match at = k->at;
+    for (int n = 0; n < PLAIN; n++) {
+        lily_match to = after_plain(k, at);
+        if (to == MIXED) return -1;
+        if (to == LILY_MATCH_NONE) return n;
+        if (to == at) break;
+        at = to;
+    }
+    return PLAIN;
+}
+
 static void make(lily_mask *k, uint32_t *mask)
 {
     const lily_token_trie *v = k->v;
-    bool plain = takes_plain(k);
-    if (plain)
-        memcpy(mask, v->plain, v->words * sizeof *mask);
-    else
-        memset(mask, 0, v->words * sizeof *mask);
-    walk(k, plain ? &v->rest : &v->all, mask);
+    int plain = plain_room(k);
+    memcpy(mask, v->plain + (plain > 0 ? (size_t)plain : 0) * v->words, v->words * sizeof *mask);
+    walk(k, plain < 0 ? &v->all : &v->rest, mask);
     for (size_t i = 0; i < v->n_ends; i++)
         if (lily_matcher_complete(k->m, k->at)) mask[v->ends[i] / 32] |= UINT32_C(1) << (v->ends[i] % 32);
 }
@@ -311,7 +346,10 @@ int lily_mask_take(lily_mask *k, const char *bytes, size_t n, bool *fits, lily_e
     *fits = at != LILY_MATCH_NONE;
     if (!*fits) return LILY_OK;
     k->at = lily_matcher_tidy(k->m, at, &forgotten);
-    for (size_t i = 0; i < KEPT && forgotten; i++) k->kept[i].at = LILY_MATCH_NONE;
+    if (forgotten) {
+        for (size_t i = 0; i < KEPT; i++) k->kept[i].at = LILY_MATCH_NONE;
+        memset(k->after_plain, 0, LILY_MATCH_STATES * sizeof *k->after_plain);
+    }
     return lily_matcher_ok(k->m, e);
 }
 

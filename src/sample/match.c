@@ -5,7 +5,7 @@
 #include "base/mem.h"
 
 /* TIDY_*: beyond these lily_matcher_tidy begins anew; MAX_*: beyond these a step fails. */
-enum { MAX_WAYS = 4096, TIDY_STATES = 4096, MAX_STATES = 16384, MAX_FRAMES = 1 << 18, TIDY_WAYS = 1 << 18 };
+enum { MAX_WAYS = 4096, TIDY_STATES = 4096, MAX_FRAMES = 1 << 18, TIDY_WAYS = 1 << 18 };
 enum { UNKNOWN = UINT32_MAX };
 
 typedef struct frame {     /* an open call; frames[0] is the bottom of every stack */
@@ -20,7 +20,7 @@ typedef struct way {
 typedef struct state {
     uint32_t ways, n; /* into m->ways */
     bool complete;
-    uint32_t *step; /* [256] states or UNKNOWN; NULL: no step was taken yet */
+    uint32_t *step; /* by class of byte: states or UNKNOWN; NULL: no step was taken yet */
 } state;
 
 typedef struct number_index { /* open addressing: numbers + 1 of frames or states; 0: free */
@@ -201,7 +201,7 @@ static lily_match closure_end(lily_matcher *m)
     uint32_t mask = m->state_index.room - 1, at = state_hash(m, m->n_states) & mask;
     for (uint32_t i; (i = m->state_index.slot[at]); at = (at + 1) & mask)
         if (same(m, &m->states[i - 1], from, n, complete)) return i - 1;
-    if (m->n_states == MAX_STATES) {
+    if (m->n_states == LILY_MATCH_STATES) {
         m->too_many = true;
         return LILY_MATCH_NONE;
     }
@@ -225,21 +225,21 @@ static lily_match step_anew(lily_matcher *m, const state *s, uint8_t byte)
 
 lily_match lily_matcher_step(lily_matcher *m, lily_match from, uint8_t byte)
 {
-    uint32_t *step = m->states[from].step;
-    if (step && step[byte] != UNKNOWN) return step[byte];
+    uint32_t *step = m->states[from].step, class = m->g->class_of[byte];
+    if (step && step[class] != UNKNOWN) return step[class];
     if (m->no_memory || m->too_many) return LILY_MATCH_NONE;
     if (!step) {
-        step = lily_calloc(256, sizeof *step);
+        step = lily_calloc(m->g->n_classes, sizeof *step);
         if (!step) {
             m->no_memory = true;
             return LILY_MATCH_NONE;
         }
-        memset(step, 0xff, 256 * sizeof *step);
+        memset(step, 0xff, m->g->n_classes * sizeof *step);
         m->states[from].step = step;
     }
     const state s = m->states[from];
     lily_match to = step_anew(m, &s, byte);
-    if (!m->no_memory && !m->too_many) step[byte] = to;
+    if (!m->no_memory && !m->too_many) step[class] = to;
     return to;
 }
 

@@ -10,9 +10,10 @@
 
 typedef struct lily_matcher lily_matcher;
 
-/* A state of the automaton; states[0] accepts nothing. Numbers hold until lily_matcher_tidy. */
+/* A state of the automaton, below LILY_MATCH_STATES; NONE accepts nothing. Numbers hold until
+ * lily_matcher_tidy. */
 typedef uint32_t lily_match;
-enum { LILY_MATCH_NONE = 0 };
+enum { LILY_MATCH_NONE = 0, LILY_MATCH_STATES = 16384 };
 
 /* Holds the grammar. `late`: white space may come first. */
 int lily_matcher_new(lily_matcher **out, lily_grammar *g, bool late, lily_err *e);
