@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -221,6 +222,16 @@ static void *network_main(void *arg)
 
 static double positive(double value, double fallback) { return value > 0 ? value : fallback; }
 
+/* Where descriptors run out before connections do, a connection could be neither accepted nor refused, and the loop
+ * would find it waiting again and again. */
+static int connections_that_fit(int wanted)
+{
+    enum { OTHER_FILES = 48 };    /* standard streams, pipe, listener, lingering sockets, files being read */
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= (rlim_t)wanted + OTHER_FILES) return wanted;
+    return files.rlim_cur > OTHER_FILES ? (int)(files.rlim_cur - OTHER_FILES) : 1;
+}
+
 static void fill_defaults(lily_http_options *o)
 {
     if (!o->host) o->host = "127.0.0.1";
@@ -229,6 +240,7 @@ static void fill_defaults(lily_http_options *o)
     if (!o->max_pending_bytes) o->max_pending_bytes = (size_t)1 << 20;
     if (o->max_connections <= 0) o->max_connections = 256;
     if (o->max_connections > MAX_CONNECTIONS) o->max_connections = MAX_CONNECTIONS;
+    o->max_connections = connections_that_fit(o->max_connections);
     o->header_seconds = positive(o->header_seconds, 10);
     o->body_seconds = positive(o->body_seconds, 120);
     o->idle_seconds = positive(o->idle_seconds, 60);

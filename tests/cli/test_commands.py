@@ -3,8 +3,10 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import signal
+import socket
 import subprocess
 import time
 
@@ -255,3 +257,21 @@ def test_text_beyond_ascii_can_be_typed(terminal, monkeypatch):
     assert int(re.search(r"prompt (\d+)", t.expect("tok/s\\)")).group(1)) > plain + 3
     t.type("/exit\n")
     assert t.wait() == 0
+
+
+def test_connections_beyond_the_open_files_are_refused(build_dir):
+    server = subprocess.Popen([str(build_dir / "lily"), "serve", "--port", "0"], stderr=subprocess.PIPE, text=True,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
+    try:
+        port = next(int(m.group(1)) for m in (re.search(r"listening on .*:(\d+)", line) for line in server.stderr) if m)
+        clients = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(80)]
+        try:
+            assert clients[-1].recv(1) == b"", "it was left waiting"
+        except ConnectionResetError:
+            pass
+        for c in clients:
+            c.close()
+    finally:
+        server.terminate()
+        server.communicate()
+    assert server.returncode == 0
