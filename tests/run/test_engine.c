@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "run/bench.h"
 #include "run/engine_inside.h"
 #include "run/score.h"
+#include "sample/json_schema.h"
 #include "text.h"
 
 enum { CONTEXT = 1024, CHUNK = 32, PROMPT = 50, LONG = 900 };
@@ -80,6 +82,86 @@ static void check_same(const outcome *a, const outcome *b)
 {
     assert_int_equal(a->n, b->n);
     assert_memory_equal(a->ids, b->ids, a->n * sizeof *a->ids);
+}
+
+/* ---- formats ---- */
+
+static lily_grammar *format(const char *schema)
+{
+    lily_err e;
+    lily_grammar *g;
+    json_t *j;
+    check_ok(lily_json_parse(&j, schema, strlen(schema), "a schema", &e), &e);
+    check_ok(lily_json_schema(&g, j, &e), &e);
+    json_decref(j);
+    return g;
+}
+
+/* Whether the tokens from `from` on are a whole text, or the beginning of one. */
+static bool holds(const world *w, lily_grammar *g, const outcome *o, uint32_t from, bool late)
+{
+    lily_err e;
+    lily_matcher *m;
+    check_ok(lily_matcher_new(&m, g, late, &e), &e);
+    lily_match at = lily_matcher_start(m);
+    for (uint32_t i = from; i < o->n; i++) {
+        size_t n;
+        const char *bytes = lily_token_bytes(lily_engine_tokenizer(w->g), o->ids[i], &n);
+        for (size_t k = 0; k < n; k++) at = lily_matcher_step(m, at, (uint8_t)bytes[k]);
+    }
+    bool yes = o->end == LILY_END_STOP ? lily_matcher_complete(m, at) : at != LILY_MATCH_NONE;
+    lily_matcher_free(m);
+    return yes;
+}
+
+#define SHORT                                                                                                                \
+    "{\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"integer\",\"maximum\":99},\"s\":{\"type\":\"string\",\"maxLength\":9},"      \
+    "\"l\":{\"items\":{\"enum\":[\"a\",null]},\"maxItems\":4}},\"required\":[\"n\",\"s\"]}"
+
+/* A model of random weights says what the format asks for, whatever the seed. */
+static void formats_hold(void **state)
+{
+    const world *w = *state;
+    lily_grammar *g = format(SHORT);
+    uint32_t whole = 0;
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        lily_ask ask = greedy(w->text, 20, seed % 4 ? 80 : 5);
+        ask.sampling.temperature = 1;
+        ask.sampling.seed = seed;
+        ask.grammar = g;
+        outcome o = run(w->g, &ask);
+        assert_true(o.end == LILY_END_STOP || (o.end == LILY_END_LENGTH && o.n == ask.max_tokens));
+        assert_true(holds(w, g, &o, 0, false));
+        whole += o.end == LILY_END_STOP;
+    }
+    assert_true(whole >= 10);
+    lily_grammar_let_go(g);
+}
+
+/* The thought is free, but it cannot end the turn; the format begins behind it. */
+static void formats_hold_behind_a_thought(void **state)
+{
+    const world *w = *state;
+    const lily_tokenizer *t = lily_engine_tokenizer(w->g);
+    lily_grammar *g = format("{\"const\":\"yes\"}");
+    int32_t end = lily_token_find(t, "</think>", 8), eos = w->g->m.config->eos[0];
+    lily_bias to_eos = {eos, 100}, to_end = {end, 100};
+    assert_true(end >= 0);
+    lily_ask ask = greedy(w->text, 20, 30);
+    ask.ignore_eos = false;
+    ask.grammar = g;
+    ask.in_think = true;
+    ask.sampling.n_bias = 1;
+    ask.sampling.bias = &to_eos;
+    outcome o = run(w->g, &ask);
+    assert_true(o.n > 1);
+    for (uint32_t i = 0; i < o.n; i++) assert_int_not_equal(o.ids[i], eos);
+    ask.sampling.bias = &to_end;
+    o = run(w->g, &ask);
+    assert_int_equal(o.ids[0], end);
+    assert_int_equal(o.end, LILY_END_STOP);
+    assert_true(holds(w, g, &o, 1, true));
+    lily_grammar_let_go(g);
 }
 
 /* ---- events ---- */
@@ -713,6 +795,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1) device = argv[1];
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats_hold),
+        cmocka_unit_test(formats_hold_behind_a_thought),
         cmocka_unit_test(events_in_order),
         cmocka_unit_test(every_eos_stops),
         cmocka_unit_test(context_limits_a_reply),

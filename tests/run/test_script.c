@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "run/script.h"
+#include "sample/json_schema.h"
 #include "text.h"
 
 static char path[256];
@@ -277,6 +278,46 @@ static void planted_failure(void **state)
     lily_engine_close(g);
 }
 
+/* A format refuses a token, or the end before the text is whole; up to there tokens come, behind a thought too. */
+static void formats_refuse(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source, *pieces;
+        bool in_think, refused;
+    } rows[] = {
+        {"\"pieces\": [\"{}\"]", "{}", false, false},
+        {"\"pieces\": [\"{\", \"\\\"a\\\"\", \"x\", \":\"]", "{|\"a\"", false, true},
+        {"\"pieces\": [\"{\"]", "{", false, true},
+        {"\"pieces\": [\"{\"], \"cut\": true", "{", false, false},
+        {"\"pieces\": [\"no {\", \"</think>\", \"\\n\\n{\", \"}\"]", "no {|*</think>|\n\n{|}", true, false},
+        {"\"pieces\": [\"a\", \"</think>\", \"so\"]", "a|*</think>", true, true},
+        {"\"pieces\": [\"a\"]", "a", true, true},
+        {"\"pieces\": [\"</think>\", \"<tool_call>\", \"any\"]", "*</think>|*<tool_call>|any", true, false},
+        {"\"pieces\": [\"{\", \"<tool_call>\"]", "{", false, true},
+    };
+    lily_err e;
+    lily_grammar *format;
+    check_ok(lily_json_object(&format, &e), &e);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char json[256];
+        outcome o;
+        snprintf(json, sizeof json, "{\"replies\": [{%s}]}", rows[i].source);
+        lily_engine *g = open_script(json);
+        lily_ask ask = ask_of("", -1);
+        ask.grammar = format;
+        ask.in_think = rows[i].in_think;
+        ask.may_call = true;
+        request(g, &ask, &o);
+        assert_string_equal(lily_buf_str(&o.pieces), rows[i].pieces);
+        assert_string_equal(o.err_code, rows[i].refused ? "script_refused" : "");
+        assert_int_equal(o.end == LILY_END_ERROR, rows[i].refused);
+        lily_buf_free(&o.pieces);
+        lily_engine_close(g);
+    }
+    lily_grammar_let_go(format);
+}
+
 static void logprobs_are_their_own(void **state)
 {
     (void)state;
@@ -466,6 +507,7 @@ int main(void)
         cmocka_unit_test(replies_are_chosen),
         cmocka_unit_test(ends_of_a_script),
         cmocka_unit_test(planted_failure),
+        cmocka_unit_test(formats_refuse),
         cmocka_unit_test(logprobs_are_their_own),
         cmocka_unit_test(pauses_are_cancelled),
         cmocka_unit_test(stop_takes_no_more),
