@@ -59,7 +59,7 @@ static void compare_stage(void *context, lily_exec *x, uint32_t index)
     for (unsigned s = 0; s < N_SLOTS; s++) {
         if (!(stage->writes & c->keep & ~written_after(c->plan, index) & lily_bit(s))) continue;
         size_t n = (size_t)lily_slot_elements(s, c->config, c->tokens);
-        void *mine = x->scratch + c->plan->slot_at[s], *want = lily_calloc(n, 4);
+        void *mine = x->scratch.memory + c->plan->slot_at[s], *want = lily_calloc(n, 4);
         check_ok(c->ref->ops->peek(c->ref->dev, c->ref->exec[c->decode], s, want, n * 4, &e), &e);
         if (is_whole_numbers(s)) {
             assert_memory_equal(mine, want, n * 4);

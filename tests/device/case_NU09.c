@@ -131,7 +131,7 @@ static void check_position(const rig *r, lily_state *s, uint32_t first)
     for (unsigned i = 0; i < 2; i++) make_vectors(r->model, tokens[i], first + i, &v[i]);
     attention(r->model, &v[0], &v[1], first, mix);
     for (unsigned i = 0; i < 2; i++)
-        memset(s->kv[i], 0, (size_t)(first + 2) * lily_kv_width(c) * sizeof(float));
+        memset(s->kv->rows[i], 0, (size_t)(first + 2) * lily_kv_width(c) * sizeof(float));
     s->position = first; /* as if so many tokens without keys had been */
     const lily_lane lane = {.state = s, .tokens = tokens, .n_tokens = 2};
     rig_run(r, r->prefill, LILY_FORWARD, &lane);

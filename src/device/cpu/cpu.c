@@ -1,7 +1,6 @@
 /* cpu.c - the CPU device's rows and its place among the devices. */
 #include "device/cpu/cpu.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -91,7 +90,7 @@ static cpu_row_fn *const functions[] = {
 
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-int cpu_run_row(cpu_run *r, uint16_t row, uint16_t layer, lily_err *e) { return functions[row](r, layer, e); }
+int cpu_run_row(lily_run *r, uint16_t row, uint16_t layer, lily_err *e) { return functions[row](r, layer, e); }
 
 unsigned cpu_threads(const lily_dev *d) { return d ? lily_pool_threads(d->pool) : lily_physical_cores(); }
 
@@ -130,40 +129,6 @@ static void cpu_describe(const lily_dev *d, char *text, size_t room, uint64_t *m
     lily_cpu_memory(memory_total, memory_free);
 }
 
-static void cpu_unload(lily_dev *d, lily_weights *w)
-{
-    (void)d;
-    if (!w) return;
-    lily_free(w->nth);
-    lily_free(w->frequency);
-    lily_free(w);
-}
-
-static int cpu_load(lily_dev *d, const lily_model *model, lily_weights **out, lily_err *e)
-{
-    const lily_config *c = model->config;
-    lily_weights *w = lily_calloc(1, sizeof *w);
-    *out = NULL;
-    if (!w) return lily_no_memory(e, sizeof *w, "weights");
-    w->model = model;
-    w->nth = lily_calloc(c->layers, sizeof *w->nth);
-    w->frequency = lily_calloc(c->rotary / 2, sizeof *w->frequency);
-    if (!w->nth || !w->frequency) {
-        cpu_unload(d, w);
-        return lily_no_memory(e, c->layers * sizeof *w->nth, "weights");
-    }
-    for (uint32_t i = 0; i < c->layers; i++)
-        w->nth[i] = (uint16_t)(c->full_attention[i] ? w->n_attention++ : w->n_delta++);
-    for (uint32_t i = 0; i < c->rotary / 2; i++) w->frequency[i] = pow(c->rope_theta, -2.0 * i / c->rotary);
-    *out = w;
-    return LILY_OK;
-}
-
-static uint64_t cpu_load_bytes(const lily_config *c)
-{
-    return sizeof(lily_weights) + c->layers * sizeof(uint16_t) + c->rotary / 2 * sizeof(double);
-}
-
 const lily_dev_ops lily_dev_cpu = {
     .name = "cpu",
     .rows = rows,
@@ -171,19 +136,19 @@ const lily_dev_ops lily_dev_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
-    .load = cpu_load,
-    .unload = cpu_unload,
-    .load_bytes = cpu_load_bytes,
+    .load = lily_weights_load,
+    .unload = lily_weights_unload,
+    .load_bytes = lily_weights_load_bytes,
     .prepare = cpu_prepare,
     .release = cpu_release,
     .state_new = cpu_state_new,
     .state_free = cpu_state_free,
     .state_grow = cpu_state_grow,
-    .state_position = cpu_state_position,
-    .state_positions = cpu_state_positions,
+    .state_position = lily_state_position,
+    .state_positions = lily_state_positions,
     .state_copy = cpu_state_copy,
-    .state_drop = cpu_state_drop,
-    .state_count_reset = cpu_state_count_reset,
+    .state_drop = lily_state_drop,
+    .state_count_reset = lily_state_count_reset,
     .state_bytes = cpu_state_bytes,
     .state_cost = cpu_state_cost,
     .submit = cpu_submit,

@@ -9,23 +9,15 @@
 
 #include "device/cpu/kernels/kernels.h"
 #include "device/cpu/pool.h"
-#include "device/dev.h"
+#include "device/host/run.h"
 
 struct lily_dev {
     const lily_cpu_kernels *k;
     lily_pool *pool;
-    lily_done done;             /* of the newest submit, handed out by wait */
-    uint64_t ticket;
+    lily_newest newest;
 };
 
-struct lily_weights {
-    const lily_model *model;
-    uint16_t *nth;              /* [L] a layer's number among those of its kind */
-    uint32_t n_delta, n_attention;
-    double *frequency;          /* [R/2] rope_theta^(-2i/R) */
-};
-
-/* ---- state ---- */
+/* ---- keys and values ---- */
 
 #define CPU_PAGE 256u           /* positions of a KV page, a multiple of LILY_CPU_KV_TILE */
 
@@ -36,70 +28,26 @@ typedef struct cpu_page {
     uint16_t rows[];
 } cpu_page;
 
-/* Recurrent state of all DeltaNet layers at one position; shared likewise, never written again. */
-typedef struct cpu_snapshot {
-    uint32_t position, refs;
-    float recurrent[];          /* as lily_state.recurrent */
-} cpu_snapshot;
-
-struct lily_state {
-    const lily_weights *weights;
-    uint32_t position;          /* tokens so far */
+struct lily_kv {
     cpu_page **page;            /* [n_pages] */
     uint32_t n_pages;
-    float *recurrent;           /* [DeltaNet layers]: tail [K-1][C], then S [Gv][Dv][Dk] */
-    cpu_snapshot **snapshot;    /* ascending positions, none above `position` */
-    uint32_t n_snapshots;
-    uint32_t *count;            /* [V] for the penalties */
-    int32_t next;               /* chosen by the last run that chose, or -1 */
 };
 
 struct lily_exec {
     const lily_weights *weights;
-    const lily_plan *plan;
-    uint8_t *scratch;           /* plan->scratch_bytes */
+    lily_scratch scratch;
     float *rope;                /* [max_tokens][2][R/2] cosines, then sines, of the run at hand */
-    uint32_t tokens;            /* of the last run */
     void (*watch)(void *arg, lily_exec *, uint32_t stage);      /* tests: called after each stage; may be NULL */
     void *watch_arg;
 };
 
-/* ---- one lane on its way through a plan ---- */
+/* ---- what rows use ---- */
 
-typedef struct cpu_run {
-    lily_dev *dev;
-    const lily_cpu_kernels *k;
-    lily_exec *exec;
-    const lily_config *config;
-    const lily_model *model;
-    lily_state *state;
-    const lily_lane *lane;
-    cpu_snapshot **mark;        /* [lane->n_marks] to be filled */
-    uint32_t tokens;            /* T */
-    uint32_t first;             /* position of the first token */
-    uint16_t row;               /* of the stage at hand */
-    uint64_t steps;             /* and what it performs */
-    lily_done *done;
-} cpu_run;
+static inline uint8_t *cpu_workspace(const lily_run *r) { return run_workspace(r); }
 
-static inline float *cpu_slot(const cpu_run *r, unsigned slot)
-{
-    return (float *)(void *)(r->exec->scratch + r->exec->plan->slot_at[slot]);
-}
+static inline const lily_layer *cpu_layer(const lily_run *r, uint16_t layer) { return &r->model->layer[layer]; }
 
-static inline int32_t *cpu_ints(const cpu_run *r, unsigned slot)
-{
-    return (int32_t *)(void *)(r->exec->scratch + r->exec->plan->slot_at[slot]);
-}
-
-static inline uint8_t *cpu_workspace(const cpu_run *r)
-{
-    return r->exec->scratch + r->exec->plan->workspace_at[r->row];
-}
-
-static inline const lily_layer *cpu_layer(const cpu_run *r, uint16_t layer) { return &r->model->layer[layer]; }
-
-static inline bool cpu_does(const cpu_run *r, enum lily_step step) { return r->steps & lily_bit(step); }
+static inline bool cpu_does(const lily_run *r, enum lily_step step) { return r->stage->steps & lily_bit(step); }
 
 /* A piece of a workspace: its size rounded up so that the next is aligned too. */
 static inline size_t cpu_piece(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
@@ -130,20 +78,20 @@ typedef struct cpu_target {
 enum { CPU_MAX_TARGETS = 4, CPU_ROWS_AT_ONCE = LILY_CPU_ROW_TILE };
 
 /* All targets for x [T][cols of the targets]; `packed` has room for T packed vectors. */
-void cpu_products(const cpu_run *r, const float *x, uint32_t tokens, const cpu_target *targets, uint32_t n, void *packed);
+void cpu_products(const lily_run *r, const float *x, uint32_t tokens, const cpu_target *targets, uint32_t n, void *packed);
 /* Packs n vectors, on all threads when they are many. */
-void cpu_pack(const cpu_run *r, const float *x, uint32_t cols, uint32_t n, void *packed);
+void cpu_pack(const lily_run *r, const float *x, uint32_t cols, uint32_t n, void *packed);
 size_t cpu_packed_bytes(const lily_dev *d, uint32_t cols, size_t n);
 
 /* fn(context, t0, t1, thread) for tokens t0 … t1 of n; on the calling thread alone when they are few. */
-void cpu_each_token(const cpu_run *r, uint32_t n, lily_pool_fn *fn, void *context);
+void cpu_each_token(const lily_run *r, uint32_t n, lily_pool_fn *fn, void *context);
 
 /* Rows of H values from slot to slot (head.c). */
-void cpu_norm(const cpu_run *r, unsigned from, unsigned to, lily_vector weight);
+void cpu_norm(const lily_run *r, unsigned from, unsigned to, lily_vector weight);
 
 /* ---- rows: the functions of CPU_ROWS in cpu.c ---- */
 
-typedef int cpu_row_fn(cpu_run *r, uint16_t layer, lily_err *e);
+typedef int cpu_row_fn(lily_run *r, uint16_t layer, lily_err *e);
 typedef size_t cpu_workspace_fn(const lily_dev *, const lily_config *, uint32_t tokens, uint32_t context);
 
 /* head.c */
@@ -167,19 +115,13 @@ cpu_workspace_fn cpu_scatter_workspace, cpu_exp_up_workspace, cpu_exp_down_works
 
 /* ---- state.c ---- */
 
-float *cpu_tail(const lily_weights *w, float *recurrent, uint16_t layer);
-float *cpu_s(const lily_weights *w, float *recurrent, uint16_t layer);
 /* Keys (which 0) or values (1) of one head of an attention layer in a page: [CPU_PAGE][D]. */
 uint16_t *cpu_page_rows(const lily_weights *w, cpu_page *page, uint16_t layer, unsigned which, uint32_t head);
 
 int cpu_state_new(lily_dev *, const lily_weights *, lily_state **, lily_err *);
 void cpu_state_free(lily_dev *, lily_state *);
 int cpu_state_grow(lily_dev *, lily_state *, uint32_t context, lily_err *);
-uint32_t cpu_state_position(const lily_state *);
-size_t cpu_state_positions(const lily_state *, uint32_t *out, size_t room);
 int cpu_state_copy(lily_dev *, lily_state *dst, const lily_state *src, uint32_t position, lily_err *);
-void cpu_state_drop(lily_dev *, lily_state *, uint32_t position);
-void cpu_state_count_reset(lily_state *);
 uint64_t cpu_state_bytes(const lily_state *);
 void cpu_state_cost(const lily_config *, uint64_t *fixed, uint64_t *snapshot, uint64_t *per_token);
 int cpu_peek_state(lily_dev *, const lily_state *, unsigned slot, uint16_t layer, float *dst, size_t room, size_t *n,
@@ -187,12 +129,6 @@ int cpu_peek_state(lily_dev *, const lily_state *, unsigned slot, uint16_t layer
 
 /* Makes the pages of positions `position` … position + n the state's own, before a run writes them. */
 int cpu_state_own(lily_state *, uint32_t n, lily_err *);
-/* For a run: room for n more snapshots, still empty; then either kept or thrown away. */
-int cpu_snapshots_new(lily_state *, uint32_t n, cpu_snapshot ***out, lily_err *);
-void cpu_snapshots_keep(lily_state *, cpu_snapshot **snapshot, uint32_t n);
-void cpu_snapshots_free(cpu_snapshot **snapshot, uint32_t n);
-/* Back to the newest snapshot, or to nothing: what a run leaves that did not end. */
-void cpu_state_recover(lily_state *);
 
 /* ---- run.c ---- */
 
@@ -204,6 +140,6 @@ int cpu_wait(lily_dev *, uint64_t ticket, lily_done *, uint32_t n_lanes, lily_er
 int cpu_peek(lily_dev *, lily_exec *, unsigned slot, void *dst, size_t room, lily_err *);
 
 /* The function of a row. */
-int cpu_run_row(cpu_run *r, uint16_t row, uint16_t layer, lily_err *e);
+int cpu_run_row(lily_run *r, uint16_t row, uint16_t layer, lily_err *e);
 
 #endif

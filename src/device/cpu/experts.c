@@ -14,36 +14,36 @@ enum {
     DOWN_ROWS = 64,
 };
 
-static uint32_t pairs_of(const cpu_run *r) { return r->tokens * r->config->top_k; }
+static uint32_t pairs_of(const lily_run *r) { return r->tokens * r->config->top_k; }
 
 /* ---- norm, router, choice ---- */
 
-int cpu_norm_post(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_norm_post(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     cpu_norm(r, SLOT_X, SLOT_M, cpu_layer(r, layer)->norm_post);
     return LILY_OK;
 }
 
-int cpu_router(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_router(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
-    cpu_target out = {&cpu_layer(r, layer)->router, cpu_slot(r, SLOT_RL), r->config->experts};
-    cpu_products(r, cpu_slot(r, SLOT_M), r->tokens, &out, 1, cpu_workspace(r));
+    cpu_target out = {&cpu_layer(r, layer)->router, run_slot(r, SLOT_RL), r->config->experts};
+    cpu_products(r, run_slot(r, SLOT_M), r->tokens, &out, 1, cpu_workspace(r));
     return LILY_OK;
 }
 
 static void choose_tokens(void *context, uint32_t begin, uint32_t end, unsigned thread)
 {
     (void)thread;
-    const cpu_run *r = context;
+    const lily_run *r = context;
     const lily_config *c = r->config;
     for (size_t t = begin; t < end; t++)
-        r->k->topk_softmax(cpu_slot(r, SLOT_RL) + t * c->experts, c->experts, c->top_k,
-                           (uint32_t *)cpu_ints(r, SLOT_TOPI) + t * c->top_k, cpu_slot(r, SLOT_TOPW) + t * c->top_k);
+        r->dev->k->topk_softmax(run_slot(r, SLOT_RL) + t * c->experts, c->experts, c->top_k,
+                           (uint32_t *)run_ints(r, SLOT_TOPI) + t * c->top_k, run_slot(r, SLOT_TOPW) + t * c->top_k);
 }
 
-int cpu_topk(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_topk(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
     cpu_each_token(r, r->tokens, choose_tokens, r);
@@ -52,23 +52,23 @@ int cpu_topk(cpu_run *r, uint16_t layer, lily_err *e)
 
 /* ---- pairs sorted by expert ---- */
 
-static void count_pairs(const cpu_run *r, int32_t *counts)
+static void count_pairs(const lily_run *r, int32_t *counts)
 {
-    const int32_t *id = cpu_ints(r, SLOT_TOPI);
+    const int32_t *id = run_ints(r, SLOT_TOPI);
     memset(counts, 0, r->config->experts * sizeof *counts);
     for (uint32_t p = 0; p < pairs_of(r); p++) counts[id[p]]++;
 }
 
-static void sum_counts(const cpu_run *r, const int32_t *counts, int32_t *offsets)
+static void sum_counts(const lily_run *r, const int32_t *counts, int32_t *offsets)
 {
     offsets[0] = 0;
     for (uint32_t x = 0; x < r->config->experts; x++) offsets[x + 1] = offsets[x] + counts[x];
 }
 
 /* order: row -> pair; place, when wanted: pair -> row.  next [E] is scratch. */
-static void scatter_pairs(const cpu_run *r, const int32_t *offsets, int32_t *next, int32_t *order, int32_t *place)
+static void scatter_pairs(const lily_run *r, const int32_t *offsets, int32_t *next, int32_t *order, int32_t *place)
 {
-    const int32_t *id = cpu_ints(r, SLOT_TOPI);
+    const int32_t *id = run_ints(r, SLOT_TOPI);
     memcpy(next, offsets, r->config->experts * sizeof *next);
     for (uint32_t p = 0; p < pairs_of(r); p++) {
         int32_t row = next[id[p]]++;
@@ -77,17 +77,17 @@ static void scatter_pairs(const cpu_run *r, const int32_t *offsets, int32_t *nex
     }
 }
 
-int cpu_route_count(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_route_count(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
-    count_pairs(r, cpu_ints(r, SLOT_COUNTS));
+    count_pairs(r, run_ints(r, SLOT_COUNTS));
     return LILY_OK;
 }
 
-int cpu_route_offsets(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_route_offsets(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
-    sum_counts(r, cpu_ints(r, SLOT_COUNTS), cpu_ints(r, SLOT_OFFSETS));
+    sum_counts(r, run_ints(r, SLOT_COUNTS), run_ints(r, SLOT_OFFSETS));
     return LILY_OK;
 }
 
@@ -97,11 +97,11 @@ size_t cpu_scatter_workspace(const lily_dev *d, const lily_config *c, uint32_t t
     return cpu_piece(c->experts * sizeof(int32_t));
 }
 
-int cpu_route_scatter(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_route_scatter(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
-    scatter_pairs(r, cpu_ints(r, SLOT_OFFSETS), (int32_t *)(void *)cpu_workspace(r), cpu_ints(r, SLOT_ORDER),
-                  cpu_ints(r, SLOT_PLACE));
+    scatter_pairs(r, run_ints(r, SLOT_OFFSETS), (int32_t *)(void *)cpu_workspace(r), run_ints(r, SLOT_ORDER),
+                  run_ints(r, SLOT_PLACE));
     return LILY_OK;
 }
 
@@ -119,10 +119,10 @@ static size_t sorted_bytes(const lily_config *c, uint32_t tokens)
            3 * cpu_piece((size_t)tokens * c->top_k * sizeof(int32_t));
 }
 
-static sorted_pairs sort_pairs(const cpu_run *r, uint8_t **at)
+static sorted_pairs sort_pairs(const lily_run *r, uint8_t **at)
 {
     const lily_config *c = r->config;
-    const bool prefill = r->exec->plan->mode == LILY_PREFILL;
+    const bool prefill = r->plan->mode == LILY_PREFILL;
     const size_t list = pairs_of(r) * sizeof(int32_t), table = (c->experts + 1) * sizeof(int32_t);
     int32_t *counts = cpu_take(at, table), *offsets = cpu_take(at, table), *next = cpu_take(at, table);
     int32_t *order = cpu_take(at, list);
@@ -131,8 +131,8 @@ static sorted_pairs sort_pairs(const cpu_run *r, uint8_t **at)
     s.row_of = cpu_take(at, list);
     s.active = cpu_take(at, table);
     if (prefill) {
-        s.offsets = cpu_ints(r, SLOT_OFFSETS);
-        s.order = cpu_ints(r, SLOT_ORDER);
+        s.offsets = run_ints(r, SLOT_OFFSETS);
+        s.order = run_ints(r, SLOT_ORDER);
     } else {
         count_pairs(r, counts);
         sum_counts(r, counts, offsets);
@@ -151,7 +151,7 @@ static sorted_pairs sort_pairs(const cpu_run *r, uint8_t **at)
 
 /* One product of every pair with its expert: from a vector a token or a vector a row. */
 typedef struct routed {
-    const cpu_run *r;
+    const lily_run *r;
     const lily_matrix *stack;
     sorted_pairs pairs;
     lily_cpu_act act;
@@ -175,7 +175,7 @@ static void routed_tiles(void *context, uint32_t begin, uint32_t end, unsigned t
         uint32_t to = (uint32_t)p->pairs.offsets[expert + 1];
         for (uint32_t s = (uint32_t)p->pairs.offsets[expert], n; s < to; s += n) {
             n = to - s < PAIRS_AT_ONCE ? to - s : PAIRS_AT_ONCE;
-            p->r->k->matmul(&w, row0, row0 + rows, &p->act, p->pick + s, n, y, DOWN_ROWS);
+            p->r->dev->k->matmul(&w, row0, row0 + rows, &p->act, p->pick + s, n, y, DOWN_ROWS);
             for (uint32_t j = 0; j < n; j++)
                 memcpy(p->out + p->pairs.row_of[s + j] * p->stride + row0, y + (size_t)j * DOWN_ROWS, rows * sizeof *y);
         }
@@ -197,18 +197,18 @@ size_t cpu_exp_up_workspace(const lily_dev *d, const lily_config *c, uint32_t to
     return cpu_packed_bytes(d, c->hidden, tokens) + sorted_bytes(c, tokens) + tile_bytes(d);
 }
 
-int cpu_exp_up(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_exp_up(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
     uint8_t *at = cpu_workspace(r), *packed = cpu_take(&at, cpu_packed_bytes(r->dev, c->hidden, r->tokens));
-    routed p = {.r = r, .act = {cpu_slot(r, SLOT_M), packed}, .stride = 2 * (size_t)c->expert_inter};
+    routed p = {.r = r, .act = {run_slot(r, SLOT_M), packed}, .stride = 2 * (size_t)c->expert_inter};
     p.pairs = sort_pairs(r, &at);
     p.pick = p.pairs.token;
     p.tiles = cpu_take(&at, tile_bytes(r->dev));
     cpu_pack(r, p.act.x, c->hidden, r->tokens, packed);
-    run_routed(&p, &cpu_layer(r, layer)->ex_gate, cpu_slot(r, SLOT_EGU));
-    run_routed(&p, &cpu_layer(r, layer)->ex_up, cpu_slot(r, SLOT_EGU) + c->expert_inter);
+    run_routed(&p, &cpu_layer(r, layer)->ex_gate, run_slot(r, SLOT_EGU));
+    run_routed(&p, &cpu_layer(r, layer)->ex_up, run_slot(r, SLOT_EGU) + c->expert_inter);
     return LILY_OK;
 }
 
@@ -218,18 +218,18 @@ size_t cpu_exp_down_workspace(const lily_dev *d, const lily_config *c, uint32_t 
     return cpu_packed_bytes(d, c->expert_inter, (size_t)tokens * c->top_k) + sorted_bytes(c, tokens) + tile_bytes(d);
 }
 
-int cpu_exp_down(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_exp_down(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
     uint8_t *at = cpu_workspace(r);
     uint8_t *packed = cpu_take(&at, cpu_packed_bytes(r->dev, c->expert_inter, pairs_of(r)));
-    routed p = {.r = r, .act = {cpu_slot(r, SLOT_EH), packed}, .stride = c->hidden};
+    routed p = {.r = r, .act = {run_slot(r, SLOT_EH), packed}, .stride = c->hidden};
     p.pairs = sort_pairs(r, &at);
     p.pick = p.pairs.row_of;
     p.tiles = cpu_take(&at, tile_bytes(r->dev));
     cpu_pack(r, p.act.x, c->expert_inter, pairs_of(r), packed);
-    run_routed(&p, &cpu_layer(r, layer)->ex_down, cpu_slot(r, SLOT_ED));
+    run_routed(&p, &cpu_layer(r, layer)->ex_down, run_slot(r, SLOT_ED));
     return LILY_OK;
 }
 
@@ -251,30 +251,30 @@ static void gate_rows(void *context, uint32_t begin, uint32_t end, unsigned thre
     }
 }
 
-int cpu_exp_act(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_exp_act(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
-    gated_rows g = {r->k, cpu_slot(r, SLOT_EGU), cpu_slot(r, SLOT_EH), r->config->expert_inter};
+    gated_rows g = {r->dev->k, run_slot(r, SLOT_EGU), run_slot(r, SLOT_EH), r->config->expert_inter};
     cpu_each_token(r, pairs_of(r), gate_rows, &g);
     return LILY_OK;
 }
 
-int cpu_sh_up(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_sh_up(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
     const lily_layer *w = cpu_layer(r, layer);
-    float *gu = cpu_slot(r, SLOT_SGU);
+    float *gu = run_slot(r, SLOT_SGU);
     cpu_target targets[] = {{&w->sh_gate, gu, 2 * (size_t)c->shared_inter},
                             {&w->sh_up, gu + c->shared_inter, 2 * (size_t)c->shared_inter}};
-    cpu_products(r, cpu_slot(r, SLOT_M), r->tokens, targets, 2, cpu_workspace(r));
+    cpu_products(r, run_slot(r, SLOT_M), r->tokens, targets, 2, cpu_workspace(r));
     return LILY_OK;
 }
 
-int cpu_sh_act(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_sh_act(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
-    gated_rows g = {r->k, cpu_slot(r, SLOT_SGU), cpu_slot(r, SLOT_SH), r->config->shared_inter};
+    gated_rows g = {r->dev->k, run_slot(r, SLOT_SGU), run_slot(r, SLOT_SH), r->config->shared_inter};
     cpu_each_token(r, r->tokens, gate_rows, &g);
     return LILY_OK;
 }
@@ -285,26 +285,26 @@ size_t cpu_sh_down_workspace(const lily_dev *d, const lily_config *c, uint32_t t
     return cpu_packed_bytes(d, c->shared_inter, tokens);
 }
 
-int cpu_sh_down(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_sh_down(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
-    cpu_target out = {&cpu_layer(r, layer)->sh_down, cpu_slot(r, SLOT_SD), r->config->hidden};
-    cpu_products(r, cpu_slot(r, SLOT_SH), r->tokens, &out, 1, cpu_workspace(r));
+    cpu_target out = {&cpu_layer(r, layer)->sh_down, run_slot(r, SLOT_SD), r->config->hidden};
+    cpu_products(r, run_slot(r, SLOT_SH), r->tokens, &out, 1, cpu_workspace(r));
     return LILY_OK;
 }
 
 /* One number a token into gates [T]. */
-static void shared_gates(cpu_run *r, uint16_t layer, float *gates, void *packed)
+static void shared_gates(lily_run *r, uint16_t layer, float *gates, void *packed)
 {
     cpu_target out = {&cpu_layer(r, layer)->shared_gate, gates, 1};
-    cpu_products(r, cpu_slot(r, SLOT_M), r->tokens, &out, 1, packed);
+    cpu_products(r, run_slot(r, SLOT_M), r->tokens, &out, 1, packed);
     for (uint32_t t = 0; t < r->tokens; t++) gates[t] = (float)(1.0 / (1.0 + exp(-(double)gates[t])));
 }
 
-int cpu_sh_gate(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_sh_gate(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
-    shared_gates(r, layer, cpu_slot(r, SLOT_SG), cpu_workspace(r));
+    shared_gates(r, layer, run_slot(r, SLOT_SG), cpu_workspace(r));
     return LILY_OK;
 }
 
@@ -312,20 +312,20 @@ int cpu_sh_gate(cpu_run *r, uint16_t layer, lily_err *e)
 static void combine_tokens(void *context, uint32_t begin, uint32_t end, unsigned thread)
 {
     (void)thread;
-    const cpu_run *r = context;
+    const lily_run *r = context;
     const lily_config *c = r->config;
-    const bool sorted = r->exec->plan->mode == LILY_PREFILL;
+    const bool sorted = r->plan->mode == LILY_PREFILL;
     for (size_t t = begin; t < end; t++) {
-        float *x = cpu_slot(r, SLOT_X) + t * c->hidden;
+        float *x = run_slot(r, SLOT_X) + t * c->hidden;
         for (size_t pair = t * c->top_k; pair < (t + 1) * c->top_k; pair++) {
-            size_t row = sorted ? (uint32_t)cpu_ints(r, SLOT_PLACE)[pair] : pair;
-            r->k->axpy(cpu_slot(r, SLOT_TOPW)[pair], cpu_slot(r, SLOT_ED) + row * c->hidden, c->hidden, x);
+            size_t row = sorted ? (uint32_t)run_ints(r, SLOT_PLACE)[pair] : pair;
+            r->dev->k->axpy(run_slot(r, SLOT_TOPW)[pair], run_slot(r, SLOT_ED) + row * c->hidden, c->hidden, x);
         }
-        r->k->axpy(cpu_slot(r, SLOT_SG)[t], cpu_slot(r, SLOT_SD) + t * c->hidden, c->hidden, x);
+        r->dev->k->axpy(run_slot(r, SLOT_SG)[t], run_slot(r, SLOT_SD) + t * c->hidden, c->hidden, x);
     }
 }
 
-int cpu_combine(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_combine(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
     cpu_each_token(r, r->tokens, combine_tokens, r);
@@ -335,7 +335,7 @@ int cpu_combine(cpu_run *r, uint16_t layer, lily_err *e)
 /* ---- gate, up and activation of all experts ---- */
 
 typedef struct up_loop {
-    const cpu_run *r;
+    const lily_run *r;
     const lily_layer *w;
     sorted_pairs pairs;
     lily_cpu_act act;
@@ -346,7 +346,7 @@ typedef struct up_loop {
 static void up_tile(const up_loop *l, const lily_matrix *gate, const lily_matrix *up, uint32_t row0, uint32_t rows,
                     const uint32_t *pick, const uint32_t *row_of, uint32_t n, float *tile, float *out)
 {
-    const lily_cpu_kernels *k = l->r->k;
+    const lily_cpu_kernels *k = l->r->dev->k;
     float *g = tile, *u = tile + PAIRS_AT_ONCE * UP_ROWS;
     k->matmul(gate, row0, row0 + rows, &l->act, pick, n, g, UP_ROWS);
     k->matmul(up, row0, row0 + rows, &l->act, pick, n, u, UP_ROWS);
@@ -362,7 +362,7 @@ static void up_expert(const up_loop *l, uint32_t expert, uint32_t row0, float *t
     const uint32_t to = (uint32_t)l->pairs.offsets[expert + 1];
     for (uint32_t s = (uint32_t)l->pairs.offsets[expert], n; s < to; s += n) {
         n = to - s < PAIRS_AT_ONCE ? to - s : PAIRS_AT_ONCE;
-        up_tile(l, &gate, &up, row0, rows, l->pairs.token + s, l->pairs.row_of + s, n, tile, cpu_slot(l->r, SLOT_EH));
+        up_tile(l, &gate, &up, row0, rows, l->pairs.token + s, l->pairs.row_of + s, n, tile, run_slot(l->r, SLOT_EH));
     }
 }
 
@@ -374,7 +374,7 @@ static void up_shared(const up_loop *l, uint32_t row0, float *tile)
     for (uint32_t t = 0, n; t < l->r->tokens; t += n) {
         n = l->r->tokens - t < PAIRS_AT_ONCE ? l->r->tokens - t : PAIRS_AT_ONCE;
         for (uint32_t j = 0; j < n; j++) pick[j] = t + j;
-        up_tile(l, gate, up, row0, rows, pick, NULL, n, tile, cpu_slot(l->r, SLOT_SH));
+        up_tile(l, gate, up, row0, rows, pick, NULL, n, tile, run_slot(l->r, SLOT_SH));
     }
 }
 
@@ -402,12 +402,12 @@ size_t cpu_experts_up_workspace(const lily_dev *d, const lily_config *c, uint32_
     return cpu_packed_bytes(d, c->hidden, tokens) + sorted_bytes(c, tokens) + up_tile_bytes(d);
 }
 
-int cpu_experts_up(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_experts_up(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
     uint8_t *at = cpu_workspace(r), *packed = cpu_take(&at, cpu_packed_bytes(r->dev, c->hidden, r->tokens));
-    up_loop l = {.r = r, .w = cpu_layer(r, layer), .act = {cpu_slot(r, SLOT_M), packed}};
+    up_loop l = {.r = r, .w = cpu_layer(r, layer), .act = {run_slot(r, SLOT_M), packed}};
     l.pairs = sort_pairs(r, &at);
     l.tiles = cpu_take(&at, up_tile_bytes(r->dev));
     cpu_pack(r, l.act.x, c->hidden, r->tokens, packed);
@@ -419,7 +419,7 @@ int cpu_experts_up(cpu_run *r, uint16_t layer, lily_err *e)
 /* ---- down, the shared expert's gate, and the sum onto the residual stream ---- */
 
 typedef struct down_loop {
-    const cpu_run *r;
+    const lily_run *r;
     const lily_layer *w;
     sorted_pairs pairs;
     lily_cpu_act routed, shared;
@@ -433,10 +433,10 @@ static void down_expert(const down_loop *l, uint32_t expert, uint32_t row0, uint
     const uint32_t to = (uint32_t)l->pairs.offsets[expert + 1];
     for (uint32_t s = (uint32_t)l->pairs.offsets[expert], n; s < to; s += n) {
         n = to - s < PAIRS_AT_ONCE ? to - s : PAIRS_AT_ONCE;
-        l->r->k->matmul(&w, row0, row0 + rows, &l->routed, l->pairs.row_of + s, n, y, DOWN_ROWS);
+        l->r->dev->k->matmul(&w, row0, row0 + rows, &l->routed, l->pairs.row_of + s, n, y, DOWN_ROWS);
         for (uint32_t j = 0; j < n; j++)
-            l->r->k->axpy(cpu_slot(l->r, SLOT_TOPW)[l->pairs.order[s + j]], y + (size_t)j * DOWN_ROWS, rows,
-                          cpu_slot(l->r, SLOT_X) + (size_t)l->pairs.token[s + j] * w.rows + row0);
+            l->r->dev->k->axpy(run_slot(l->r, SLOT_TOPW)[l->pairs.order[s + j]], y + (size_t)j * DOWN_ROWS, rows,
+                          run_slot(l->r, SLOT_X) + (size_t)l->pairs.token[s + j] * w.rows + row0);
     }
 }
 
@@ -444,7 +444,7 @@ static void down_expert(const down_loop *l, uint32_t expert, uint32_t row0, uint
 static void down_tiles(void *context, uint32_t begin, uint32_t end, unsigned thread)
 {
     const down_loop *l = context;
-    const cpu_run *r = l->r;
+    const lily_run *r = l->r;
     const uint32_t hidden = r->config->hidden;
     float *y = l->tiles + (size_t)thread * PAIRS_AT_ONCE * DOWN_ROWS;
     for (uint32_t i = begin; i < end; i++) {
@@ -454,10 +454,10 @@ static void down_tiles(void *context, uint32_t begin, uint32_t end, unsigned thr
         for (uint32_t t = 0, n; t < r->tokens; t += n) {
             n = r->tokens - t < PAIRS_AT_ONCE ? r->tokens - t : PAIRS_AT_ONCE;
             for (uint32_t j = 0; j < n; j++) pick[j] = t + j;
-            r->k->matmul(&l->w->sh_down, row0, row0 + rows, &l->shared, pick, n, y, DOWN_ROWS);
+            r->dev->k->matmul(&l->w->sh_down, row0, row0 + rows, &l->shared, pick, n, y, DOWN_ROWS);
             for (uint32_t j = 0; j < n; j++)
-                r->k->axpy(l->gates[t + j], y + (size_t)j * DOWN_ROWS, rows,
-                           cpu_slot(r, SLOT_X) + (size_t)(t + j) * hidden + row0);
+                r->dev->k->axpy(l->gates[t + j], y + (size_t)j * DOWN_ROWS, rows,
+                           run_slot(r, SLOT_X) + (size_t)(t + j) * hidden + row0);
         }
     }
 }
@@ -470,7 +470,7 @@ size_t cpu_experts_down_workspace(const lily_dev *d, const lily_config *c, uint3
            tile_bytes(d);
 }
 
-int cpu_experts_down(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_experts_down(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
@@ -479,8 +479,8 @@ int cpu_experts_down(cpu_run *r, uint16_t layer, lily_err *e)
     uint8_t *shared_packed = cpu_take(&at, cpu_packed_bytes(r->dev, c->shared_inter, r->tokens));
     uint8_t *gate_packed = cpu_take(&at, cpu_packed_bytes(r->dev, c->hidden, r->tokens));
     float *gates = cpu_take(&at, r->tokens * sizeof(float));
-    down_loop l = {.r = r, .w = cpu_layer(r, layer), .routed = {cpu_slot(r, SLOT_EH), routed_packed},
-                   .shared = {cpu_slot(r, SLOT_SH), shared_packed}, .gates = gates};
+    down_loop l = {.r = r, .w = cpu_layer(r, layer), .routed = {run_slot(r, SLOT_EH), routed_packed},
+                   .shared = {run_slot(r, SLOT_SH), shared_packed}, .gates = gates};
     l.pairs = sort_pairs(r, &at);
     l.tiles = cpu_take(&at, tile_bytes(r->dev));
     shared_gates(r, layer, gates, gate_packed);

@@ -4,26 +4,24 @@
 #include "device/cpu/cpu.h"
 #include "device/host/pick.h"
 
-static int32_t token_at(const cpu_run *r, uint32_t t) { return r->lane->tokens ? r->lane->tokens[t] : r->state->next; }
-
 static void embed_tokens(void *context, uint32_t begin, uint32_t end, unsigned thread)
 {
     (void)thread;
-    const cpu_run *r = context;
+    const lily_run *r = context;
     for (uint32_t t = begin; t < end; t++)      /* tokens are in range: submit looked */
-        r->k->dequant_row(&r->model->embed, (uint32_t)token_at(r, t), cpu_slot(r, SLOT_X) + (size_t)t * r->config->hidden);
+        r->dev->k->dequant_row(&r->model->embed, (uint32_t)run_token(r, t), run_slot(r, SLOT_X) + (size_t)t * r->config->hidden);
 }
 
-int cpu_embed(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_embed(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
     cpu_each_token(r, r->tokens, embed_tokens, r);
-    for (uint32_t t = 0; r->lane->count && t < r->tokens; t++) r->state->count[token_at(r, t)]++;
+    for (uint32_t t = 0; r->lane->count && t < r->tokens; t++) r->state->count[run_token(r, t)]++;
     return LILY_OK;
 }
 
 typedef struct norming {
-    const cpu_run *r;
+    const lily_run *r;
     const float *from;
     float *to;
     lily_vector weight;
@@ -35,16 +33,16 @@ static void norm_tokens(void *context, uint32_t begin, uint32_t end, unsigned th
     const norming *n = context;
     const uint32_t width = n->r->config->hidden;
     for (size_t t = begin; t < end; t++)
-        n->r->k->rmsnorm(n->from + t * width, n->weight, width, n->r->config->eps, n->to + t * width);
+        n->r->dev->k->rmsnorm(n->from + t * width, n->weight, width, n->r->config->eps, n->to + t * width);
 }
 
-void cpu_norm(const cpu_run *r, unsigned from, unsigned to, lily_vector weight)
+void cpu_norm(const lily_run *r, unsigned from, unsigned to, lily_vector weight)
 {
-    norming n = {r, cpu_slot(r, from), cpu_slot(r, to), weight};
+    norming n = {r, run_slot(r, from), run_slot(r, to), weight};
     cpu_each_token(r, r->tokens, norm_tokens, &n);
 }
 
-int cpu_norm_next(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_norm_next(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const uint16_t next = (uint16_t)(layer + 1);        /* LILY_BEFORE_LAYERS + 1 is 0 */
@@ -66,7 +64,7 @@ enum { SCORE_BLOCK = 4096, SCORE_ROWS = 64 };
 static uint32_t score_blocks(const lily_config *c) { return (c->vocab + SCORE_BLOCK - 1) / SCORE_BLOCK; }
 
 typedef struct scoring {
-    const cpu_run *r;
+    const lily_run *r;
     lily_cpu_act act;
     score *scores;              /* [blocks][T] */
     float *wanted;              /* [T] logit of the token that followed; written by the one block that has it */
@@ -96,10 +94,10 @@ static void score_block(void *context, uint32_t begin, uint32_t end, unsigned th
         for (uint32_t t = 0; t < tokens; t++) s->scores[b * tokens + t] = (score){0, -INFINITY, -1};
         for (uint32_t v = b * SCORE_BLOCK; v < to; v += SCORE_ROWS) {
             uint32_t n = to - v < SCORE_ROWS ? to - v : SCORE_ROWS;
-            s->r->k->matmul(&s->r->model->head, v, v + n, &s->act, NULL, tokens, y, SCORE_ROWS);
+            s->r->dev->k->matmul(&s->r->model->head, v, v + n, &s->act, NULL, tokens, y, SCORE_ROWS);
             for (uint32_t t = 0; t < tokens; t++) {
                 uint32_t want = (uint32_t)s->r->lane->scored[t] - v;
-                add_logits(s->r->k, y + (size_t)t * SCORE_ROWS, n, (int32_t)v, &s->scores[b * tokens + t]);
+                add_logits(s->r->dev->k, y + (size_t)t * SCORE_ROWS, n, (int32_t)v, &s->scores[b * tokens + t]);
                 if (want < n) s->wanted[t] = y[(size_t)t * SCORE_ROWS + want];
             }
         }
@@ -108,7 +106,7 @@ static void score_block(void *context, uint32_t begin, uint32_t end, unsigned th
 
 static int finish_scores(const scoring *s, lily_err *e)
 {
-    const cpu_run *r = s->r;
+    const lily_run *r = s->r;
     for (uint32_t t = 0; t < r->tokens; t++) {
         score all = {0, -INFINITY, -1};
         for (uint32_t b = 0; b * SCORE_BLOCK < s->n_vocab; b++) {
@@ -122,11 +120,11 @@ static int finish_scores(const scoring *s, lily_err *e)
         }
         if (!isfinite(all.sum))
             return lily_fail(e, LILY_DEVICE, "cpu: the logits after position %u are not all numbers", r->first + t);
-        cpu_slot(r, SLOT_SCORES)[t] = (float)((double)s->wanted[t] - all.most - log(all.sum));
-        cpu_ints(r, SLOT_BEST)[t] = all.best;
+        run_slot(r, SLOT_SCORES)[t] = (float)((double)s->wanted[t] - all.most - log(all.sum));
+        run_ints(r, SLOT_BEST)[t] = all.best;
     }
-    r->done->scores = cpu_slot(r, SLOT_SCORES);
-    r->done->best = cpu_ints(r, SLOT_BEST);
+    r->done->scores = run_slot(r, SLOT_SCORES);
+    r->done->best = run_ints(r, SLOT_BEST);
     return LILY_OK;
 }
 
@@ -137,14 +135,14 @@ size_t cpu_head_workspace(const lily_dev *d, const lily_config *c, uint32_t toke
            cpu_piece(tokens * sizeof(float)) + cpu_piece((size_t)cpu_threads(d) * tokens * SCORE_ROWS * sizeof(float));
 }
 
-int cpu_head(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_head(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer;
     const lily_config *c = r->config;
-    const float *n = cpu_slot(r, SLOT_N);
+    const float *n = run_slot(r, SLOT_N);
     uint8_t *at = cpu_workspace(r);
     void *packed = cpu_take(&at, cpu_packed_bytes(r->dev, c->hidden, r->tokens));
-    cpu_target logits = {&r->model->head, cpu_slot(r, SLOT_LOGITS), c->vocab};
+    cpu_target logits = {&r->model->head, run_slot(r, SLOT_LOGITS), c->vocab};
     cpu_products(r, n + (size_t)(r->tokens - 1) * c->hidden, 1, &logits, 1, packed);
     if (!r->lane->scored) return LILY_OK;
 
@@ -164,18 +162,18 @@ size_t cpu_sample_workspace(const lily_dev *d, const lily_config *c, uint32_t to
     return lily_pick_room(c->vocab);
 }
 
-int cpu_sample(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_sample(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer;
     if (!r->lane->pick) return LILY_OK;
-    TRY(lily_pick_token(cpu_slot(r, SLOT_LOGITS), r->lane->pick, r->state->count, cpu_workspace(r), r->done, e));
-    *cpu_ints(r, SLOT_TOKEN) = r->done->token;
+    TRY(lily_pick_token(run_slot(r, SLOT_LOGITS), r->lane->pick, r->state->count, cpu_workspace(r), r->done, e));
+    *run_ints(r, SLOT_TOKEN) = r->done->token;
     return LILY_OK;
 }
 
-int cpu_commit(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_commit(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
-    if (r->lane->pick) r->state->next = *cpu_ints(r, SLOT_TOKEN);
+    if (r->lane->pick) r->state->next = *run_ints(r, SLOT_TOKEN);
     return LILY_OK;
 }

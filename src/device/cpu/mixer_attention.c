@@ -18,17 +18,17 @@ enum {
 /* ---- projections ---- */
 
 /* Those of q with its gate, k and v that the row has. */
-int cpu_attn_in(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_attn_in(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
     const lily_layer *w = cpu_layer(r, layer);
     cpu_target targets[CPU_MAX_TARGETS];
     uint32_t n = 0;
-    if (cpu_does(r, STEP_PROJ_QG)) targets[n++] = (cpu_target){&w->q, cpu_slot(r, SLOT_QG), 2 * lily_q_width(c)};
-    if (cpu_does(r, STEP_PROJ_K)) targets[n++] = (cpu_target){&w->k, cpu_slot(r, SLOT_KP), lily_kv_width(c)};
-    if (cpu_does(r, STEP_PROJ_V)) targets[n++] = (cpu_target){&w->v, cpu_slot(r, SLOT_VP), lily_kv_width(c)};
-    cpu_products(r, cpu_slot(r, SLOT_N), r->tokens, targets, n, cpu_workspace(r));
+    if (cpu_does(r, STEP_PROJ_QG)) targets[n++] = (cpu_target){&w->q, run_slot(r, SLOT_QG), 2 * lily_q_width(c)};
+    if (cpu_does(r, STEP_PROJ_K)) targets[n++] = (cpu_target){&w->k, run_slot(r, SLOT_KP), lily_kv_width(c)};
+    if (cpu_does(r, STEP_PROJ_V)) targets[n++] = (cpu_target){&w->v, run_slot(r, SLOT_VP), lily_kv_width(c)};
+    cpu_products(r, run_slot(r, SLOT_N), r->tokens, targets, n, cpu_workspace(r));
     return LILY_OK;
 }
 
@@ -38,35 +38,35 @@ size_t cpu_query_workspace(const lily_dev *d, const lily_config *c, uint32_t tok
     return cpu_packed_bytes(d, lily_q_width(c), tokens);
 }
 
-int cpu_proj_o(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_proj_o(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
-    cpu_target out = {&cpu_layer(r, layer)->o, cpu_slot(r, SLOT_MIX), r->config->hidden};
-    cpu_products(r, cpu_slot(r, SLOT_AOG), r->tokens, &out, 1, cpu_workspace(r));
+    cpu_target out = {&cpu_layer(r, layer)->o, run_slot(r, SLOT_MIX), r->config->hidden};
+    cpu_products(r, run_slot(r, SLOT_AOG), r->tokens, &out, 1, cpu_workspace(r));
     return LILY_OK;
 }
 
 /* ---- norm, rotation, cache ---- */
 
 typedef struct attn_loop {
-    cpu_run *r;
+    lily_run *r;
     uint16_t layer;
 } attn_loop;
 
 /* One head, normed and rotated. */
-static void norm_and_rotate(const cpu_run *r, const float *from, lily_vector weight, size_t t, float *to)
+static void norm_and_rotate(const lily_run *r, const float *from, lily_vector weight, size_t t, float *to)
 {
     const lily_config *c = r->config;
     const float *cosine = r->exec->rope + t * c->rotary;
-    r->k->rmsnorm(from, weight, c->head_dim, c->eps, to);
-    r->k->rope(to, cosine, cosine + c->rotary / 2, c->rotary / 2);
+    r->dev->k->rmsnorm(from, weight, c->head_dim, c->eps, to);
+    r->dev->k->rope(to, cosine, cosine + c->rotary / 2, c->rotary / 2);
 }
 
-static void store_row(const cpu_run *r, uint16_t layer, unsigned which, uint32_t head, size_t t, const float *row)
+static void store_row(const lily_run *r, uint16_t layer, unsigned which, uint32_t head, size_t t, const float *row)
 {
     const uint32_t dim = r->config->head_dim, position = r->first + (uint32_t)t;
-    uint16_t *rows = cpu_page_rows(r->exec->weights, r->state->page[position / CPU_PAGE], layer, which, head);
-    r->k->to_bf16(row, dim, rows + (size_t)(position % CPU_PAGE) * dim);
+    uint16_t *rows = cpu_page_rows(r->weights, r->state->kv->page[position / CPU_PAGE], layer, which, head);
+    r->dev->k->to_bf16(row, dim, rows + (size_t)(position % CPU_PAGE) * dim);
 }
 
 /* A row that also appends to the cache has no slot for k: each thread holds one head. */
@@ -79,28 +79,28 @@ size_t cpu_rope_workspace(const lily_dev *d, const lily_config *c, uint32_t toke
 static void rope_tokens(void *context, uint32_t begin, uint32_t end, unsigned thread)
 {
     const attn_loop *l = context;
-    const cpu_run *r = l->r;
+    const lily_run *r = l->r;
     const lily_config *c = r->config;
     const lily_layer *w = cpu_layer(r, l->layer);
     const uint32_t dim = c->head_dim;
     float *held = (float *)(void *)(cpu_workspace(r) + thread * cpu_piece(dim * sizeof(float)));
     for (size_t t = begin; t < end; t++) {
         for (uint32_t h = 0; h < c->q_heads; h++)
-            norm_and_rotate(r, cpu_slot(r, SLOT_QG) + (t * c->q_heads + h) * 2 * dim, w->norm_q, t,
-                            cpu_slot(r, SLOT_Q) + (t * c->q_heads + h) * dim);
+            norm_and_rotate(r, run_slot(r, SLOT_QG) + (t * c->q_heads + h) * 2 * dim, w->norm_q, t,
+                            run_slot(r, SLOT_Q) + (t * c->q_heads + h) * dim);
         for (uint32_t h = 0; h < c->kv_heads; h++) {
             const size_t at = (t * c->kv_heads + h) * dim;
             const bool append = cpu_does(r, STEP_KV_APPEND);
-            float *k = append ? held : cpu_slot(r, SLOT_K) + at;
-            norm_and_rotate(r, cpu_slot(r, SLOT_KP) + at, w->norm_k, t, k);
+            float *k = append ? held : run_slot(r, SLOT_K) + at;
+            norm_and_rotate(r, run_slot(r, SLOT_KP) + at, w->norm_k, t, k);
             if (!append) continue;
             store_row(r, l->layer, 0, h, t, k);
-            store_row(r, l->layer, 1, h, t, cpu_slot(r, SLOT_VP) + at);
+            store_row(r, l->layer, 1, h, t, run_slot(r, SLOT_VP) + at);
         }
     }
 }
 
-int cpu_qk_rope(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_qk_rope(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     attn_loop l = {r, layer};
@@ -108,14 +108,14 @@ int cpu_qk_rope(cpu_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
-int cpu_kv_append(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_kv_append(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
     for (size_t t = 0; t < r->tokens; t++)
         for (uint32_t h = 0; h < c->kv_heads; h++) {
-            store_row(r, layer, 0, h, t, cpu_slot(r, SLOT_K) + (t * c->kv_heads + h) * c->head_dim);
-            store_row(r, layer, 1, h, t, cpu_slot(r, SLOT_VP) + (t * c->kv_heads + h) * c->head_dim);
+            store_row(r, layer, 0, h, t, run_slot(r, SLOT_K) + (t * c->kv_heads + h) * c->head_dim);
+            store_row(r, layer, 1, h, t, run_slot(r, SLOT_VP) + (t * c->kv_heads + h) * c->head_dim);
         }
     return LILY_OK;
 }
@@ -164,7 +164,7 @@ size_t cpu_attn_workspace(const lily_dev *d, const lily_config *c, uint32_t toke
 
 /* Some tokens' queries of one K/V head. */
 typedef struct queries {
-    const cpu_run *r;
+    const lily_run *r;
     uint16_t layer;
     uint32_t head, t0, n_tokens;
     float *q;
@@ -200,7 +200,7 @@ static void load_queries(queries *w, uint32_t head, uint32_t t0, uint32_t n_toke
     float *to = w->q;
     for (size_t t = t0; t < t0 + n_tokens; t++)
         for (uint32_t h = head * share; h < (head + 1) * share; h++, to += wide) {
-            const float *from = cpu_slot(w->r, SLOT_Q) + (t * c->q_heads + h) * dim;
+            const float *from = run_slot(w->r, SLOT_Q) + (t * c->q_heads + h) * dim;
             for (uint32_t i = 0; i < dim; i++) to[i] = from[i] * scale;
             memset(to + dim, 0, (wide - dim) * sizeof *to);
         }
@@ -209,29 +209,29 @@ static void load_queries(queries *w, uint32_t head, uint32_t t0, uint32_t n_toke
 /* One part of the positions. */
 static void attend_part(queries *w, uint32_t part, lily_cpu_softmax *soft)
 {
-    const cpu_run *r = w->r;
+    const lily_run *r = w->r;
     const lily_config *c = r->config;
     const uint32_t share = query_share(c), nq = w->n_tokens * share;
     const uint32_t context = r->first + w->t0 + w->n_tokens;
     lily_cpu_softmax_begin(soft, nq, c->head_dim);
     for (uint32_t p = part * PART_PAGES; p < (part + 1) * PART_PAGES && p * CPU_PAGE < context; p++) {
         uint32_t start = p * CPU_PAGE, left = context - start;
-        cpu_page *page = r->state->page[p];
-        lily_cpu_span s = {cpu_page_rows(r->exec->weights, page, w->layer, 0, w->head),
-                           cpu_page_rows(r->exec->weights, page, w->layer, 1, w->head), c->head_dim,
+        cpu_page *page = r->state->kv->page[p];
+        lily_cpu_span s = {cpu_page_rows(r->weights, page, w->layer, 0, w->head),
+                           cpu_page_rows(r->weights, page, w->layer, 1, w->head), c->head_dim,
                            left < CPU_PAGE ? left : CPU_PAGE};
         for (uint32_t i = 0; i < nq; i++) {
             uint32_t sees = r->first + w->t0 + i / share + 1;
             w->limit[i] = sees <= start ? 0 : sees - start < CPU_PAGE ? sees - start : CPU_PAGE;
         }
-        r->k->attn_span(&s, w->q, w->limit, nq, c->head_dim, soft, w->scratch);
+        r->dev->k->attn_span(&s, w->q, w->limit, nq, c->head_dim, soft, w->scratch);
     }
 }
 
 /* The merged output to AO, or gated to AOG when the row has the gate. */
 static void store_output(const queries *w, const lily_cpu_softmax *total)
 {
-    const cpu_run *r = w->r;
+    const lily_run *r = w->r;
     const lily_config *c = r->config;
     const uint32_t dim = c->head_dim, share = query_share(c);
     const size_t wide = LILY_CPU_PAD8(dim);
@@ -240,9 +240,9 @@ static void store_output(const queries *w, const lily_cpu_softmax *total)
         float *o = total->out + i * wide, inverse = 1.0f / total->sum[i];
         for (uint32_t j = 0; j < dim; j++) o[j] *= inverse;
         if (cpu_does(r, STEP_O_GATE))
-            r->k->sigmoid_mul(o, cpu_slot(r, SLOT_QG) + row * 2 * dim + dim, dim, cpu_slot(r, SLOT_AOG) + row * dim);
+            r->dev->k->sigmoid_mul(o, run_slot(r, SLOT_QG) + row * 2 * dim + dim, dim, run_slot(r, SLOT_AOG) + row * dim);
         else
-            memcpy(cpu_slot(r, SLOT_AO) + row * dim, o, dim * sizeof *o);
+            memcpy(run_slot(r, SLOT_AO) + row * dim, o, dim * sizeof *o);
     }
 }
 
@@ -267,7 +267,7 @@ static void attend_blocks(void *context, uint32_t begin, uint32_t end, unsigned 
     }
 }
 
-static uint8_t *part_memory(const cpu_run *r, uint32_t part, uint32_t head)
+static uint8_t *part_memory(const lily_run *r, uint32_t part, uint32_t head)
 {
     const lily_config *c = r->config;
     return cpu_workspace(r) + cpu_threads(r->dev) * thread_bytes(r->dev, c) +
@@ -305,12 +305,12 @@ static void merge_parts(const attn_loop *l, uint32_t parts)
     }
 }
 
-int cpu_attn(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_attn(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     attn_loop l = {r, layer};
     const lily_config *c = r->config;
-    if (r->exec->plan->max_tokens <= SPLIT_TOKENS && r->tokens <= block_tokens(c)) {
+    if (r->plan->max_tokens <= SPLIT_TOKENS && r->tokens <= block_tokens(c)) {
         uint32_t parts = n_parts(r->first + r->tokens);
         lily_pool_for(r->dev->pool, parts * c->kv_heads, 1, attend_parts, &l);
         merge_parts(&l, parts);
@@ -324,14 +324,14 @@ int cpu_attn(cpu_run *r, uint16_t layer, lily_err *e)
 static void gate_tokens(void *context, uint32_t begin, uint32_t end, unsigned thread)
 {
     (void)thread;
-    const cpu_run *r = context;
+    const lily_run *r = context;
     const size_t heads = r->config->q_heads, dim = r->config->head_dim;
     for (size_t i = begin * heads; i < end * heads; i++)
-        r->k->sigmoid_mul(cpu_slot(r, SLOT_AO) + i * dim, cpu_slot(r, SLOT_QG) + i * 2 * dim + dim, (uint32_t)dim,
-                          cpu_slot(r, SLOT_AOG) + i * dim);
+        r->dev->k->sigmoid_mul(run_slot(r, SLOT_AO) + i * dim, run_slot(r, SLOT_QG) + i * 2 * dim + dim, (uint32_t)dim,
+                          run_slot(r, SLOT_AOG) + i * dim);
 }
 
-int cpu_o_gate(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_o_gate(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
     cpu_each_token(r, r->tokens, gate_tokens, r);

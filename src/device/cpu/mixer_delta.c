@@ -18,21 +18,21 @@ size_t cpu_hidden_workspace(const lily_dev *d, const lily_config *c, uint32_t to
 }
 
 /* Those of qkv, z, b and a that the row has. */
-int cpu_delta_in(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_delta_in(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
     const lily_layer *w = cpu_layer(r, layer);
     cpu_target targets[CPU_MAX_TARGETS];
     uint32_t n = 0;
-    if (cpu_does(r, STEP_PROJ_QKV)) targets[n++] = (cpu_target){&w->qkv, cpu_slot(r, SLOT_QKV), lily_conv_width(c)};
-    if (cpu_does(r, STEP_PROJ_Z)) targets[n++] = (cpu_target){&w->z, cpu_slot(r, SLOT_Z), lily_value_width(c)};
+    if (cpu_does(r, STEP_PROJ_QKV)) targets[n++] = (cpu_target){&w->qkv, run_slot(r, SLOT_QKV), lily_conv_width(c)};
+    if (cpu_does(r, STEP_PROJ_Z)) targets[n++] = (cpu_target){&w->z, run_slot(r, SLOT_Z), lily_value_width(c)};
     if (cpu_does(r, STEP_PROJ_BA)) {
-        float *ba = cpu_slot(r, SLOT_BA);
+        float *ba = run_slot(r, SLOT_BA);
         targets[n++] = (cpu_target){&w->b, ba, 2 * c->lin_v_heads};
         targets[n++] = (cpu_target){&w->a, ba + c->lin_v_heads, 2 * c->lin_v_heads};
     }
-    cpu_products(r, cpu_slot(r, SLOT_N), r->tokens, targets, n, cpu_workspace(r));
+    cpu_products(r, run_slot(r, SLOT_N), r->tokens, targets, n, cpu_workspace(r));
     return LILY_OK;
 }
 
@@ -42,25 +42,25 @@ size_t cpu_value_workspace(const lily_dev *d, const lily_config *c, uint32_t tok
     return cpu_packed_bytes(d, lily_value_width(c), tokens);
 }
 
-int cpu_proj_out(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_proj_out(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
-    cpu_target out = {&cpu_layer(r, layer)->out, cpu_slot(r, SLOT_MIX), r->config->hidden};
-    cpu_products(r, cpu_slot(r, SLOT_DNG), r->tokens, &out, 1, cpu_workspace(r));
+    cpu_target out = {&cpu_layer(r, layer)->out, run_slot(r, SLOT_MIX), r->config->hidden};
+    cpu_products(r, run_slot(r, SLOT_DNG), r->tokens, &out, 1, cpu_workspace(r));
     return LILY_OK;
 }
 
 static void add_tokens(void *context, uint32_t begin, uint32_t end, unsigned thread)
 {
     (void)thread;
-    const cpu_run *r = context;
+    const lily_run *r = context;
     for (size_t t = begin; t < end; t++) {
-        float *x = cpu_slot(r, SLOT_X) + t * r->config->hidden;
-        r->k->add(x, cpu_slot(r, SLOT_MIX) + t * r->config->hidden, r->config->hidden, x);
+        float *x = run_slot(r, SLOT_X) + t * r->config->hidden;
+        r->dev->k->add(x, run_slot(r, SLOT_MIX) + t * r->config->hidden, r->config->hidden, x);
     }
 }
 
-int cpu_add_mix(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_add_mix(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
     cpu_each_token(r, r->tokens, add_tokens, r);
@@ -70,7 +70,7 @@ int cpu_add_mix(cpu_run *r, uint16_t layer, lily_err *e)
 /* ---- where the pieces of one key head lie, in slots or in a thread's own memory ---- */
 
 typedef struct scan {
-    const cpu_run *r;
+    const lily_run *r;
     uint16_t layer;
     float *u, *qk, *gates, *dn, *kq;    /* [T] of the strides below; kq [Gk][T] or the thread's [T] */
     size_t u_stride, qk_stride, gates_stride, dn_stride;
@@ -101,10 +101,10 @@ static channels pieces_of(const scan *s)
 
 static void convolve(const scan *s, uint32_t from, uint32_t n, float *to)
 {
-    const cpu_run *r = s->r;
+    const lily_run *r = s->r;
     const lily_config *c = r->config;
-    const float *tail = cpu_tail(r->exec->weights, r->state->recurrent, s->layer);
-    r->k->conv_silu(cpu_slot(r, SLOT_QKV), tail, cpu_layer(r, s->layer)->conv, c->conv_kernel, lily_conv_width(c), from,
+    const float *tail = lily_state_tail(r->weights, r->state->recurrent, s->layer);
+    r->dev->k->conv_silu(run_slot(r, SLOT_QKV), tail, cpu_layer(r, s->layer)->conv, c->conv_kernel, lily_conv_width(c), from,
                     from + n, r->tokens, to, s->u_stride);
 }
 
@@ -118,22 +118,22 @@ static void convolve_head(const scan *s)
 }
 
 /* The K-1 newest inputs after `tokens` tokens of the run, oldest first; `to` may be the tail itself. */
-static void save_tail(const cpu_run *r, float *to, const float *tail, uint32_t tokens)
+static void save_tail(const lily_run *r, float *to, const float *tail, uint32_t tokens)
 {
     const uint32_t width = lily_conv_width(r->config), back = r->config->conv_kernel - 1;
     for (uint32_t j = 0; j < back; j++) {
         int64_t t = (int64_t)tokens - back + j;
-        const float *x = t < 0 ? tail + (size_t)(t + back) * width : cpu_slot(r, SLOT_QKV) + (size_t)t * width;
+        const float *x = t < 0 ? tail + (size_t)(t + back) * width : run_slot(r, SLOT_QKV) + (size_t)t * width;
         memmove(to + (size_t)j * width, x, width * sizeof *to);
     }
 }
 
-static void save_tails(cpu_run *r, uint16_t layer)
+static void save_tails(lily_run *r, uint16_t layer)
 {
-    const lily_weights *w = r->exec->weights;
-    float *tail = cpu_tail(w, r->state->recurrent, layer);
+    const lily_weights *w = r->weights;
+    float *tail = lily_state_tail(w, r->state->recurrent, layer);
     for (uint32_t m = 0; m < r->lane->n_marks; m++)
-        save_tail(r, cpu_tail(w, r->mark[m]->recurrent, layer), tail, r->lane->mark[m]);
+        save_tail(r, lily_state_tail(w, r->mark[m]->recurrent, layer), tail, r->lane->mark[m]);
     save_tail(r, tail, tail, r->tokens);
 }
 
@@ -142,25 +142,25 @@ static void save_tails(cpu_run *r, uint16_t layer)
 /* The 1e-6 is added to the sum, not to the mean, and is no parameter of the model. */
 static void normalise_head(const scan *s)
 {
-    const cpu_run *r = s->r;
+    const lily_run *r = s->r;
     const lily_config *c = r->config;
     const uint32_t dim = c->lin_k_dim, k_at = s->own ? dim : lily_key_width(c), at = s->own ? 0 : s->head * dim;
     const channels from = pieces_of(s);
     for (size_t t = 0; t < r->tokens; t++) {
         float *q = s->qk + t * s->qk_stride + at;
-        r->k->l2norm(s->u + t * s->u_stride + from.q, dim, 1e-6f, (float)(1.0 / sqrt(dim)), q);
-        r->k->l2norm(s->u + t * s->u_stride + from.k, dim, 1e-6f, 1.0f, q + k_at);
+        r->dev->k->l2norm(s->u + t * s->u_stride + from.q, dim, 1e-6f, (float)(1.0 / sqrt(dim)), q);
+        r->dev->k->l2norm(s->u + t * s->u_stride + from.k, dim, 1e-6f, 1.0f, q + k_at);
     }
 }
 
 static double softplus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
 
 /* beta, then g, for value heads h0 … h1 of one token. */
-static void gates_of(const cpu_run *r, uint16_t layer, size_t t, uint32_t h0, uint32_t h1, float *beta, float *g)
+static void gates_of(const lily_run *r, uint16_t layer, size_t t, uint32_t h0, uint32_t h1, float *beta, float *g)
 {
     const uint32_t heads = r->config->lin_v_heads;
     const lily_layer *w = cpu_layer(r, layer);
-    const float *b = cpu_slot(r, SLOT_BA) + t * 2 * heads, *a = b + heads;
+    const float *b = run_slot(r, SLOT_BA) + t * 2 * heads, *a = b + heads;
     for (uint32_t h = h0; h < h1; h++) {
         beta[h - h0] = (float)(1.0 / (1.0 + exp(-(double)b[h])));
         g[h - h0] = (float)exp(-w->decay[h] * softplus((double)a[h] + w->dt_bias[h]));
@@ -172,13 +172,13 @@ static void gates_of(const cpu_run *r, uint16_t layer, size_t t, uint32_t h0, ui
 /* One value head; the state is copied where a mark stands. */
 static void recur(const scan *s, uint32_t value_head)
 {
-    const cpu_run *r = s->r;
+    const lily_run *r = s->r;
     const lily_config *c = r->config;
-    const lily_weights *w = r->exec->weights;
+    const lily_weights *w = r->weights;
     const uint32_t dk = c->lin_k_dim, dv = c->lin_v_dim, local = value_head - s->head * value_share(c);
     const channels in = pieces_of(s);
     const size_t state_at = (size_t)value_head * dv * dk, gate = s->own ? local : value_head;
-    lily_cpu_delta d = {.state = cpu_s(w, r->state->recurrent, s->layer) + state_at, .dk = dk, .dv = dv,
+    lily_cpu_delta d = {.state = lily_state_s(w, r->state->recurrent, s->layer) + state_at, .dk = dk, .dv = dv,
                         .q_stride = s->qk_stride, .k_stride = s->qk_stride, .v_stride = s->u_stride,
                         .gate_stride = s->gates_stride, .out_stride = s->dn_stride};
     for (uint32_t t = 0, mark = 0; t < r->tokens; t += d.tokens) {
@@ -191,9 +191,9 @@ static void recur(const scan *s, uint32_t value_head)
         d.decay = d.beta + (s->own ? value_share(c) : c->lin_v_heads);
         d.out = s->dn + t * s->dn_stride + gate * dv;
         d.kq = s->kq + t;
-        r->k->delta_rule(&d, 0, dv);
+        r->dev->k->delta_rule(&d, 0, dv);
         if (mark < r->lane->n_marks) {
-            memcpy(cpu_s(w, r->mark[mark]->recurrent, s->layer) + state_at, d.state, (size_t)dv * dk * sizeof(float));
+            memcpy(lily_state_s(w, r->mark[mark]->recurrent, s->layer) + state_at, d.state, (size_t)dv * dk * sizeof(float));
             mark++;
         }
     }
@@ -205,38 +205,38 @@ static void recur_head(const scan *s)
     const uint32_t dk = c->lin_k_dim, share = value_share(c);
     for (size_t t = 0; t < s->r->tokens; t++) {
         const float *q = s->qk + t * s->qk_stride + (s->own ? 0 : s->head * dk);
-        s->kq[t] = s->r->k->dot(q, q + (s->own ? dk : lily_key_width(c)), dk);
+        s->kq[t] = s->r->dev->k->dot(q, q + (s->own ? dk : lily_key_width(c)), dk);
     }
     for (uint32_t h = s->head * share; h < (s->head + 1) * share; h++) recur(s, h);
 }
 
 static void norm_head(const scan *s)
 {
-    const cpu_run *r = s->r;
+    const lily_run *r = s->r;
     const lily_config *c = r->config;
     const uint32_t dv = c->lin_v_dim, share = value_share(c), first = s->head * share;
     for (size_t t = 0; t < r->tokens; t++)
         for (uint32_t h = first; h < first + share; h++) {
             size_t at = t * lily_value_width(c) + h * dv;
-            r->k->gated_rmsnorm(s->dn + t * s->dn_stride + (s->own ? h - first : h) * dv,
-                                cpu_layer(r, s->layer)->norm_gated, cpu_slot(r, SLOT_Z) + at, dv, c->eps,
-                                cpu_slot(r, SLOT_DNG) + at);
+            r->dev->k->gated_rmsnorm(s->dn + t * s->dn_stride + (s->own ? h - first : h) * dv,
+                                cpu_layer(r, s->layer)->norm_gated, run_slot(r, SLOT_Z) + at, dv, c->eps,
+                                run_slot(r, SLOT_DNG) + at);
         }
 }
 
 /* ---- rows of single steps: every head's pieces lie in the slots ---- */
 
-static scan in_slots(cpu_run *r, uint16_t layer)
+static scan in_slots(lily_run *r, uint16_t layer)
 {
     const lily_config *c = r->config;
     scan s = {.r = r, .layer = layer};
-    s.u = cpu_slot(r, SLOT_U);
+    s.u = run_slot(r, SLOT_U);
     s.u_stride = lily_conv_width(c);
-    s.qk = cpu_slot(r, SLOT_QK);
+    s.qk = run_slot(r, SLOT_QK);
     s.qk_stride = 2 * lily_key_width(c);
-    s.gates = cpu_slot(r, SLOT_G);
+    s.gates = run_slot(r, SLOT_G);
     s.gates_stride = 2 * c->lin_v_heads;
-    s.dn = cpu_slot(r, SLOT_DN);
+    s.dn = run_slot(r, SLOT_DN);
     s.dn_stride = lily_value_width(c);
     return s;
 }
@@ -259,14 +259,14 @@ static void loop_heads(void *context, uint32_t begin, uint32_t end, unsigned thr
     }
 }
 
-static int each_head(cpu_run *r, uint16_t layer, void (*of_head)(const scan *), float *kq)
+static int each_head(lily_run *r, uint16_t layer, void (*of_head)(const scan *), float *kq)
 {
     head_loop l = {in_slots(r, layer), of_head, kq};
     lily_pool_for(r->dev->pool, r->config->lin_k_heads, 1, loop_heads, &l);
     return LILY_OK;
 }
 
-int cpu_conv(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_conv(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     each_head(r, layer, convolve_head, NULL);
@@ -274,18 +274,18 @@ int cpu_conv(cpu_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
-int cpu_qk_l2(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_qk_l2(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     return each_head(r, layer, normalise_head, NULL);
 }
 
-int cpu_gates(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_gates(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const uint32_t heads = r->config->lin_v_heads;
     for (size_t t = 0; t < r->tokens; t++) {
-        float *beta = cpu_slot(r, SLOT_G) + t * 2 * heads;
+        float *beta = run_slot(r, SLOT_G) + t * 2 * heads;
         gates_of(r, layer, t, 0, heads, beta, beta + heads);
     }
     return LILY_OK;
@@ -297,13 +297,13 @@ size_t cpu_gdn_workspace(const lily_dev *d, const lily_config *c, uint32_t token
     return cpu_piece((size_t)c->lin_k_heads * tokens * sizeof(float));
 }
 
-int cpu_gdn(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_gdn(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     return each_head(r, layer, recur_head, (float *)(void *)cpu_workspace(r));
 }
 
-int cpu_gnorm(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_gnorm(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     return each_head(r, layer, norm_head, NULL);
@@ -324,14 +324,14 @@ size_t cpu_scan_workspace(const lily_dev *d, const lily_config *c, uint32_t toke
 }
 
 typedef struct scan_loop {
-    cpu_run *r;
+    lily_run *r;
     uint16_t layer;
 } scan_loop;
 
 static void scan_heads(void *context, uint32_t begin, uint32_t end, unsigned thread)
 {
     const scan_loop *l = context;
-    const cpu_run *r = l->r;
+    const lily_run *r = l->r;
     const lily_config *c = r->config;
     const uint32_t share = value_share(c);
     float *at = (float *)(void *)(cpu_workspace(r) + thread * cpu_piece(scan_floats(c) * r->tokens * sizeof(float)));
@@ -357,7 +357,7 @@ static void scan_heads(void *context, uint32_t begin, uint32_t end, unsigned thr
     }
 }
 
-int cpu_delta_scan(cpu_run *r, uint16_t layer, lily_err *e)
+int cpu_delta_scan(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     scan_loop l = {r, layer};

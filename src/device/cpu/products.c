@@ -3,7 +3,7 @@
 
 enum { FEW_TOKENS = 4 };       /* so many are done before a second thread is awake */
 
-void cpu_each_token(const cpu_run *r, uint32_t n, lily_pool_fn *fn, void *context)
+void cpu_each_token(const lily_run *r, uint32_t n, lily_pool_fn *fn, void *context)
 {
     if (n < FEW_TOKENS)
         fn(context, 0, n, 0);
@@ -28,9 +28,9 @@ static void pack_tokens(void *context, uint32_t begin, uint32_t end, unsigned th
     for (uint32_t t = begin; t < end; t++) p->k->pack(p->x + (size_t)t * p->cols, p->cols, p->packed + t * bytes);
 }
 
-void cpu_pack(const cpu_run *r, const float *x, uint32_t cols, uint32_t n, void *packed)
+void cpu_pack(const lily_run *r, const float *x, uint32_t cols, uint32_t n, void *packed)
 {
-    packing p = {r->k, x, packed, cols};
+    packing p = {r->dev->k, x, packed, cols};
     cpu_each_token(r, n, pack_tokens, &p);
 }
 
@@ -61,9 +61,9 @@ static void product_tiles(void *context, uint32_t begin, uint32_t end, unsigned 
     }
 }
 
-void cpu_products(const cpu_run *r, const float *x, uint32_t tokens, const cpu_target *targets, uint32_t n, void *packed)
+void cpu_products(const lily_run *r, const float *x, uint32_t tokens, const cpu_target *targets, uint32_t n, void *packed)
 {
-    products p = {r->k, targets, n, tokens, {x, packed}};
+    products p = {r->dev->k, targets, n, tokens, {x, packed}};
     uint32_t tiles = 0;
     bool four_bits = false;
     for (uint32_t i = 0; i < n; i++) {

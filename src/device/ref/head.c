@@ -4,30 +4,25 @@
 #include "device/host/pick.h"
 #include "device/ref/ref.h"
 
-static int32_t token_at(const ref_run *r, uint32_t t)
-{
-    return r->lane->tokens ? r->lane->tokens[t] : r->state->next;
-}
-
-int ref_embed(ref_run *r, uint16_t layer, lily_err *e)
+int ref_embed(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
     for (uint32_t t = 0; t < r->tokens; t++) {
-        uint32_t token = (uint32_t)token_at(r, t); /* in range: submit looked */
-        ref_matrix_row(&r->model->embed, token, ref_slot(r, SLOT_X) + (size_t)t * r->config->hidden);
+        uint32_t token = (uint32_t)run_token(r, t); /* in range: submit looked */
+        ref_matrix_row(&r->model->embed, token, run_slot(r, SLOT_X) + (size_t)t * r->config->hidden);
         if (r->lane->count) r->state->count[token]++;
     }
     return LILY_OK;
 }
 
-int ref_norm_next(ref_run *r, uint16_t layer, lily_err *e)
+int ref_norm_next(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const uint32_t width = r->config->hidden;
     const uint16_t next = (uint16_t)(layer + 1); /* LILY_BEFORE_LAYERS + 1 is 0 */
     lily_vector w = next < r->config->layers ? r->model->layer[next].norm_mix : r->model->norm_final;
     for (uint32_t t = 0; t < r->tokens; t++)
-        ref_rms_norm(ref_slot(r, SLOT_N) + (size_t)t * width, ref_slot(r, SLOT_X) + (size_t)t * width, w,
+        ref_rms_norm(run_slot(r, SLOT_N) + (size_t)t * width, run_slot(r, SLOT_X) + (size_t)t * width, w,
                      width, r->config->eps);
     return LILY_OK;
 }
@@ -57,30 +52,30 @@ static void add_logit(score *s, float logit, int32_t token, int32_t wanted)
     }
 }
 
-static int finish_scores(ref_run *r, const score *s, lily_err *e)
+static int finish_scores(lily_run *r, const score *s, lily_err *e)
 {
     for (uint32_t t = 0; t < r->tokens; t++) {
         if (!isfinite(s[t].sum))
             return lily_fail(e, LILY_DEVICE, "ref: the logits after position %u are not all numbers",
                              r->first + t);
-        ref_slot(r, SLOT_SCORES)[t] = (float)((double)s[t].wanted - s[t].most - log(s[t].sum));
-        ref_ints(r, SLOT_BEST)[t] = s[t].best;
+        run_slot(r, SLOT_SCORES)[t] = (float)((double)s[t].wanted - s[t].most - log(s[t].sum));
+        run_ints(r, SLOT_BEST)[t] = s[t].best;
     }
-    r->done->scores = ref_slot(r, SLOT_SCORES);
-    r->done->best = ref_ints(r, SLOT_BEST);
+    r->done->scores = run_slot(r, SLOT_SCORES);
+    r->done->best = run_ints(r, SLOT_BEST);
     return LILY_OK;
 }
 
-int ref_head(ref_run *r, uint16_t layer, lily_err *e)
+int ref_head(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer;
     const lily_config *c = r->config;
     const int32_t *wanted = r->lane->scored;
     const uint32_t last = r->tokens - 1,
                    n_vocab = r->lane->pick ? (uint32_t)r->lane->pick->n_vocab : c->vocab;
-    const float *n = ref_slot(r, SLOT_N);
-    score *s = ref_workspace(r);
-    float *row = r->exec->row, *logits = ref_slot(r, SLOT_LOGITS);
+    const float *n = run_slot(r, SLOT_N);
+    score *s = run_workspace(r);
+    float *row = r->exec->row, *logits = run_slot(r, SLOT_LOGITS);
     for (uint32_t t = 0; t < r->tokens; t++) s[t] = (score){.most = -INFINITY, .best = -1};
     for (uint32_t v = 0; v < c->vocab; v++) {
         ref_matrix_row(&r->model->head, v, row);
@@ -98,19 +93,19 @@ size_t ref_sample_workspace(const lily_dev *dev, const lily_config *c, uint32_t 
     return lily_pick_room(c->vocab);
 }
 
-int ref_sample(ref_run *r, uint16_t layer, lily_err *e)
+int ref_sample(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer;
     if (!r->lane->pick) return LILY_OK;
-    TRY(lily_pick_token(ref_slot(r, SLOT_LOGITS), r->lane->pick, r->state->count, ref_workspace(r), r->done,
+    TRY(lily_pick_token(run_slot(r, SLOT_LOGITS), r->lane->pick, r->state->count, run_workspace(r), r->done,
                         e));
-    *ref_ints(r, SLOT_TOKEN) = r->done->token;
+    *run_ints(r, SLOT_TOKEN) = r->done->token;
     return LILY_OK;
 }
 
-int ref_commit(ref_run *r, uint16_t layer, lily_err *e)
+int ref_commit(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
-    if (r->lane->pick) r->state->next = *ref_ints(r, SLOT_TOKEN);
+    if (r->lane->pick) r->state->next = *run_ints(r, SLOT_TOKEN);
     return LILY_OK;
 }

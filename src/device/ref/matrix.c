@@ -71,13 +71,13 @@ void ref_product(const lily_matrix *m, uint32_t n, const float *const *x, float 
     }
 }
 
-void ref_project(ref_run *r, const lily_matrix *m, unsigned in, uint32_t in_stride, unsigned out,
+void ref_project(lily_run *r, const lily_matrix *m, unsigned in, uint32_t in_stride, unsigned out,
                  uint32_t out_stride, uint32_t out_at)
 {
     lily_exec *x = r->exec;
     for (uint32_t t = 0; t < r->tokens; t++) {
-        x->in[t] = ref_slot(r, in) + (size_t)t * in_stride;
-        x->out[t] = ref_slot(r, out) + (size_t)t * out_stride + out_at;
+        x->in[t] = run_slot(r, in) + (size_t)t * in_stride;
+        x->out[t] = run_slot(r, out) + (size_t)t * out_stride + out_at;
     }
     ref_product(m, r->tokens, x->in, x->out, x->row);
 }

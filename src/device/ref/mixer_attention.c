@@ -5,12 +5,12 @@
 
 #include "device/ref/ref.h"
 
-static const lily_layer *layer_of(const ref_run *r, uint16_t layer)
+static const lily_layer *layer_of(const lily_run *r, uint16_t layer)
 {
     return &r->model->layer[layer];
 }
 
-int ref_proj_qg(ref_run *r, uint16_t layer, lily_err *e)
+int ref_proj_qg(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     ref_project(r, &layer_of(r, layer)->q, SLOT_N, r->config->hidden, SLOT_QG, 2 * lily_q_width(r->config),
@@ -18,14 +18,14 @@ int ref_proj_qg(ref_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
-int ref_proj_k(ref_run *r, uint16_t layer, lily_err *e)
+int ref_proj_k(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     ref_project(r, &layer_of(r, layer)->k, SLOT_N, r->config->hidden, SLOT_KP, lily_kv_width(r->config), 0);
     return LILY_OK;
 }
 
-int ref_proj_v(ref_run *r, uint16_t layer, lily_err *e)
+int ref_proj_v(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     ref_project(r, &layer_of(r, layer)->v, SLOT_N, r->config->hidden, SLOT_VP, lily_kv_width(r->config), 0);
@@ -45,24 +45,24 @@ static void rope(float *x, uint32_t position, const double *frequency, uint32_t 
     }
 }
 
-int ref_qk_rope(ref_run *r, uint16_t layer, lily_err *e)
+int ref_qk_rope(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
     const lily_layer *w = layer_of(r, layer);
-    const double *frequency = r->exec->weights->frequency;
+    const double *frequency = r->weights->frequency;
     const uint32_t dim = c->head_dim;
     for (uint32_t t = 0; t < r->tokens; t++) {
         for (uint32_t h = 0; h < c->q_heads; h++) {
-            float *q = ref_slot(r, SLOT_Q) + ((size_t)t * c->q_heads + h) * dim;
-            ref_rms_norm(q, ref_slot(r, SLOT_QG) + ((size_t)t * c->q_heads + h) * 2 * dim, w->norm_q, dim,
+            float *q = run_slot(r, SLOT_Q) + ((size_t)t * c->q_heads + h) * dim;
+            ref_rms_norm(q, run_slot(r, SLOT_QG) + ((size_t)t * c->q_heads + h) * 2 * dim, w->norm_q, dim,
                          c->eps);
             rope(q, r->first + t, frequency, c->rotary);
         }
         for (uint32_t h = 0; h < c->kv_heads; h++) {
             size_t at = ((size_t)t * c->kv_heads + h) * dim;
-            float *k = ref_slot(r, SLOT_K) + at;
-            ref_rms_norm(k, ref_slot(r, SLOT_KP) + at, w->norm_k, dim, c->eps);
+            float *k = run_slot(r, SLOT_K) + at;
+            ref_rms_norm(k, run_slot(r, SLOT_KP) + at, w->norm_k, dim, c->eps);
             rope(k, r->first + t, frequency, c->rotary);
         }
     }
@@ -70,17 +70,17 @@ int ref_qk_rope(ref_run *r, uint16_t layer, lily_err *e)
 }
 
 /* Keys and values of a layer's cache, [capacity][Hk][D] each. */
-static float **cache_of(const ref_run *r, uint16_t layer)
+static float *const *cache_of(const lily_run *r, uint16_t layer)
 {
-    return r->state->kv + 2 * r->exec->weights->nth[layer];
+    return r->state->kv->rows + 2 * r->weights->nth[layer];
 }
 
-int ref_kv_append(ref_run *r, uint16_t layer, lily_err *e)
+int ref_kv_append(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     size_t width = lily_kv_width(r->config), bytes = r->tokens * width * sizeof(float);
-    memcpy(cache_of(r, layer)[0] + r->first * width, ref_slot(r, SLOT_K), bytes);
-    memcpy(cache_of(r, layer)[1] + r->first * width, ref_slot(r, SLOT_VP), bytes);
+    memcpy(cache_of(r, layer)[0] + r->first * width, run_slot(r, SLOT_K), bytes);
+    memcpy(cache_of(r, layer)[1] + r->first * width, run_slot(r, SLOT_VP), bytes);
     return LILY_OK;
 }
 
@@ -112,7 +112,7 @@ size_t ref_attn_workspace(const lily_dev *dev, const lily_config *c, uint32_t to
     return c->head_dim * sizeof(double);
 }
 
-int ref_attn(ref_run *r, uint16_t layer, lily_err *e)
+int ref_attn(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
@@ -120,37 +120,37 @@ int ref_attn(ref_run *r, uint16_t layer, lily_err *e)
     for (uint32_t t = 0; t < r->tokens; t++)
         for (uint32_t h = 0; h < c->q_heads; h++) {
             size_t at = ((size_t)t * c->q_heads + h) * dim, head = (size_t)(h / share) * dim;
-            attend(ref_slot(r, SLOT_AO) + at, ref_slot(r, SLOT_Q) + at, cache_of(r, layer)[0] + head,
-                   cache_of(r, layer)[1] + head, r->first + t + 1, lily_kv_width(c), dim, ref_workspace(r));
+            attend(run_slot(r, SLOT_AO) + at, run_slot(r, SLOT_Q) + at, cache_of(r, layer)[0] + head,
+                   cache_of(r, layer)[1] + head, r->first + t + 1, lily_kv_width(c), dim, run_workspace(r));
         }
     return LILY_OK;
 }
 
-int ref_o_gate(ref_run *r, uint16_t layer, lily_err *e)
+int ref_o_gate(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
     const uint32_t dim = r->config->head_dim;
     for (size_t head = 0; head < (size_t)r->tokens * r->config->q_heads; head++) {
-        const float *gate = ref_slot(r, SLOT_QG) + head * 2 * dim + dim;
-        const float *o = ref_slot(r, SLOT_AO) + head * dim;
-        float *to = ref_slot(r, SLOT_AOG) + head * dim;
+        const float *gate = run_slot(r, SLOT_QG) + head * 2 * dim + dim;
+        const float *o = run_slot(r, SLOT_AO) + head * dim;
+        float *to = run_slot(r, SLOT_AOG) + head * dim;
         for (uint32_t i = 0; i < dim; i++) to[i] = o[i] * ref_sigmoid(gate[i]);
     }
     return LILY_OK;
 }
 
-int ref_proj_o(ref_run *r, uint16_t layer, lily_err *e)
+int ref_proj_o(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     ref_project(r, &layer_of(r, layer)->o, SLOT_AOG, lily_q_width(r->config), SLOT_MIX, r->config->hidden, 0);
     return LILY_OK;
 }
 
-int ref_add_mix(ref_run *r, uint16_t layer, lily_err *e)
+int ref_add_mix(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
-    float *x = ref_slot(r, SLOT_X);
-    const float *mix = ref_slot(r, SLOT_MIX);
+    float *x = run_slot(r, SLOT_X);
+    const float *mix = run_slot(r, SLOT_MIX);
     for (size_t i = 0; i < (size_t)r->tokens * r->config->hidden; i++) x[i] += mix[i];
     return LILY_OK;
 }

@@ -5,12 +5,12 @@
 
 #include "device/ref/ref.h"
 
-static const lily_layer *layer_of(const ref_run *r, uint16_t layer)
+static const lily_layer *layer_of(const lily_run *r, uint16_t layer)
 {
     return &r->model->layer[layer];
 }
 
-int ref_proj_qkv(ref_run *r, uint16_t layer, lily_err *e)
+int ref_proj_qkv(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
@@ -18,7 +18,7 @@ int ref_proj_qkv(ref_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
-int ref_proj_z(ref_run *r, uint16_t layer, lily_err *e)
+int ref_proj_z(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
@@ -26,7 +26,7 @@ int ref_proj_z(ref_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
-int ref_proj_ba(ref_run *r, uint16_t layer, lily_err *e)
+int ref_proj_ba(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
@@ -50,13 +50,13 @@ static void save_tail(float *to, const float *tail, const float *qkv, uint32_t t
                 width * sizeof *to);
 }
 
-int ref_conv(ref_run *r, uint16_t layer, lily_err *e)
+int ref_conv(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
-    const lily_weights *w = r->exec->weights;
+    const lily_weights *w = r->weights;
     const uint32_t width = lily_conv_width(r->config), taps = r->config->conv_kernel, back = taps - 1;
-    const float *kernel = layer_of(r, layer)->conv, *qkv = ref_slot(r, SLOT_QKV);
-    float *u = ref_slot(r, SLOT_U), *tail = ref_tail(w, r->state->recurrent, layer);
+    const float *kernel = layer_of(r, layer)->conv, *qkv = run_slot(r, SLOT_QKV);
+    float *u = run_slot(r, SLOT_U), *tail = lily_state_tail(w, r->state->recurrent, layer);
     for (uint32_t t = 0; t < r->tokens; t++, u += width) {
         memset(u, 0, width * sizeof *u);
         for (uint32_t j = 0; j < taps; j++) { /* the last tap meets the newest input */
@@ -66,7 +66,7 @@ int ref_conv(ref_run *r, uint16_t layer, lily_err *e)
         for (uint32_t i = 0; i < width; i++) u[i] = ref_silu(u[i]);
     }
     for (uint32_t m = 0; m < r->lane->n_marks; m++)
-        save_tail(ref_tail(w, r->mark[m]->recurrent, layer), tail, qkv, r->lane->mark[m], back, width);
+        save_tail(lily_state_tail(w, r->mark[m]->recurrent, layer), tail, qkv, r->lane->mark[m], back, width);
     save_tail(tail, tail, qkv, r->tokens, back, width);
     return LILY_OK;
 }
@@ -79,15 +79,15 @@ static float inverse_length(const float *x, uint32_t n)
     return (float)(1.0 / sqrt(sum + 1e-6));
 }
 
-int ref_qk_l2(ref_run *r, uint16_t layer, lily_err *e)
+int ref_qk_l2(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer, (void)e;
     const lily_config *c = r->config;
     const uint32_t dim = c->lin_k_dim, heads = 2 * c->lin_k_heads; /* q heads, then k heads, in U and in QK */
     const float q_scale = (float)(1.0 / sqrt(dim));
     for (uint32_t t = 0; t < r->tokens; t++) {
-        const float *u = ref_slot(r, SLOT_U) + (size_t)t * lily_conv_width(c);
-        float *qk = ref_slot(r, SLOT_QK) + (size_t)t * heads * dim;
+        const float *u = run_slot(r, SLOT_U) + (size_t)t * lily_conv_width(c);
+        float *qk = run_slot(r, SLOT_QK) + (size_t)t * heads * dim;
         for (uint32_t h = 0; h < heads; h++, u += dim, qk += dim) {
             float scale = inverse_length(u, dim) * (h < c->lin_k_heads ? q_scale : 1.0f);
             for (uint32_t i = 0; i < dim; i++) qk[i] = u[i] * scale;
@@ -101,14 +101,14 @@ static double softplus(double x)
     return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
-int ref_gates(ref_run *r, uint16_t layer, lily_err *e)
+int ref_gates(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const uint32_t heads = r->config->lin_v_heads;
     const lily_layer *w = layer_of(r, layer);
     for (uint32_t t = 0; t < r->tokens; t++) {
-        const float *b = ref_slot(r, SLOT_BA) + (size_t)t * 2 * heads, *a = b + heads;
-        float *beta = ref_slot(r, SLOT_G) + (size_t)t * 2 * heads, *g = beta + heads;
+        const float *b = run_slot(r, SLOT_BA) + (size_t)t * 2 * heads, *a = b + heads;
+        float *beta = run_slot(r, SLOT_G) + (size_t)t * 2 * heads, *g = beta + heads;
         for (uint32_t h = 0; h < heads; h++) {
             beta[h] = ref_sigmoid(b[h]);
             g[h] = (float)exp(-w->decay[h] * softplus((double)a[h] + w->dt_bias[h]));
@@ -129,43 +129,43 @@ static void delta_rule(float *s, float *o, const float *q, const float *k, const
     }
 }
 
-int ref_gdn(ref_run *r, uint16_t layer, lily_err *e)
+int ref_gdn(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
-    const lily_weights *w = r->exec->weights;
+    const lily_weights *w = r->weights;
     const uint32_t dk = c->lin_k_dim, dv = c->lin_v_dim, share = c->lin_v_heads / c->lin_k_heads;
     const size_t one = (size_t)dv * dk;
-    float *s = ref_s(w, r->state->recurrent, layer);
+    float *s = lily_state_s(w, r->state->recurrent, layer);
     for (uint32_t t = 0, mark = 0; t < r->tokens; t++) {
-        const float *q = ref_slot(r, SLOT_QK) + (size_t)t * 2 * lily_key_width(c), *k = q + lily_key_width(c);
-        const float *v = ref_slot(r, SLOT_U) + (size_t)t * lily_conv_width(c) + 2 * lily_key_width(c);
-        const float *beta = ref_slot(r, SLOT_G) + (size_t)t * 2 * c->lin_v_heads, *g = beta + c->lin_v_heads;
-        float *o = ref_slot(r, SLOT_DN) + (size_t)t * lily_value_width(c);
+        const float *q = run_slot(r, SLOT_QK) + (size_t)t * 2 * lily_key_width(c), *k = q + lily_key_width(c);
+        const float *v = run_slot(r, SLOT_U) + (size_t)t * lily_conv_width(c) + 2 * lily_key_width(c);
+        const float *beta = run_slot(r, SLOT_G) + (size_t)t * 2 * c->lin_v_heads, *g = beta + c->lin_v_heads;
+        float *o = run_slot(r, SLOT_DN) + (size_t)t * lily_value_width(c);
         for (uint32_t h = 0; h < c->lin_v_heads; h++)
             delta_rule(s + h * one, o + (size_t)h * dv, q + (size_t)(h / share) * dk,
                        k + (size_t)(h / share) * dk, v + (size_t)h * dv, beta[h], g[h], dv, dk);
         if (mark < r->lane->n_marks && r->lane->mark[mark] == t + 1)
-            memcpy(ref_s(w, r->mark[mark++]->recurrent, layer), s, c->lin_v_heads * one * sizeof *s);
+            memcpy(lily_state_s(w, r->mark[mark++]->recurrent, layer), s, c->lin_v_heads * one * sizeof *s);
     }
     return LILY_OK;
 }
 
-int ref_gnorm(ref_run *r, uint16_t layer, lily_err *e)
+int ref_gnorm(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;
     const uint32_t dim = c->lin_v_dim;
     for (size_t head = 0; head < (size_t)r->tokens * c->lin_v_heads; head++) {
-        const float *z = ref_slot(r, SLOT_Z) + head * dim;
-        float *o = ref_slot(r, SLOT_DNG) + head * dim;
-        ref_rms_norm(o, ref_slot(r, SLOT_DN) + head * dim, layer_of(r, layer)->norm_gated, dim, c->eps);
+        const float *z = run_slot(r, SLOT_Z) + head * dim;
+        float *o = run_slot(r, SLOT_DNG) + head * dim;
+        ref_rms_norm(o, run_slot(r, SLOT_DN) + head * dim, layer_of(r, layer)->norm_gated, dim, c->eps);
         for (uint32_t i = 0; i < dim; i++) o[i] *= ref_silu(z[i]);
     }
     return LILY_OK;
 }
 
-int ref_proj_out(ref_run *r, uint16_t layer, lily_err *e)
+int ref_proj_out(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
     const lily_config *c = r->config;

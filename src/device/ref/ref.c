@@ -1,11 +1,10 @@
 /* ref.c - the reference device's rows and its place among the devices. */
-#include <math.h>
 #include <stdio.h>
 
 #include "base/mem.h"
 #include "device/ref/ref.h"
 
-static int (*const functions[N_STEPS])(ref_run *, uint16_t, lily_err *) = {
+static int (*const functions[N_STEPS])(lily_run *, uint16_t, lily_err *) = {
 #define X(step, function, workspace) [STEP_##step] = ref_##function,
     REF_STEPS(X)
 #undef X
@@ -26,7 +25,7 @@ static const lily_row rows[] = {
 
 _Static_assert(sizeof rows / sizeof *rows == N_STEPS, "one row a step");
 
-int ref_run_row(ref_run *r, uint16_t row, uint16_t layer, lily_err *e)
+int ref_run_row(lily_run *r, uint16_t row, uint16_t layer, lily_err *e)
 {
     return functions[rows[row].id](r, layer, e);
 }
@@ -51,40 +50,6 @@ static void ref_describe(const lily_dev *d, char *text, size_t room, uint64_t *m
     *memory_total = *memory_free = 0;
 }
 
-static void ref_unload(lily_dev *d, lily_weights *w)
-{
-    (void)d;
-    if (!w) return;
-    lily_free(w->nth);
-    lily_free(w->frequency);
-    lily_free(w);
-}
-
-static int ref_load(lily_dev *d, const lily_model *model, lily_weights **out, lily_err *e)
-{
-    const lily_config *c = model->config;
-    lily_weights *w = lily_calloc(1, sizeof *w);
-    *out = NULL;
-    if (!w) return lily_no_memory(e, sizeof *w, "weights");
-    w->model = model;
-    w->nth = lily_calloc(c->layers, sizeof *w->nth);
-    w->frequency = lily_calloc(c->rotary / 2, sizeof *w->frequency);
-    if (!w->nth || !w->frequency) {
-        ref_unload(d, w);
-        return lily_no_memory(e, c->layers * sizeof *w->nth, "weights");
-    }
-    for (uint32_t i = 0; i < c->layers; i++)
-        w->nth[i] = (uint16_t)(c->full_attention[i] ? w->n_attention++ : w->n_delta++);
-    for (uint32_t i = 0; i < c->rotary / 2; i++) w->frequency[i] = pow(c->rope_theta, -2.0 * i / c->rotary);
-    *out = w;
-    return LILY_OK;
-}
-
-static uint64_t ref_load_bytes(const lily_config *c)
-{
-    return sizeof(lily_weights) + c->layers * sizeof(uint16_t) + c->rotary / 2 * sizeof(double);
-}
-
 const lily_dev_ops lily_dev_ref = {
     .name = "ref",
     .rows = rows,
@@ -92,19 +57,19 @@ const lily_dev_ops lily_dev_ref = {
     .open = ref_open,
     .close = ref_close,
     .describe = ref_describe,
-    .load = ref_load,
-    .unload = ref_unload,
-    .load_bytes = ref_load_bytes,
+    .load = lily_weights_load,
+    .unload = lily_weights_unload,
+    .load_bytes = lily_weights_load_bytes,
     .prepare = ref_prepare,
     .release = ref_release,
     .state_new = ref_state_new,
     .state_free = ref_state_free,
     .state_grow = ref_state_grow,
-    .state_position = ref_state_position,
-    .state_positions = ref_state_positions,
+    .state_position = lily_state_position,
+    .state_positions = lily_state_positions,
     .state_copy = ref_state_copy,
-    .state_drop = ref_state_drop,
-    .state_count_reset = ref_state_count_reset,
+    .state_drop = lily_state_drop,
+    .state_count_reset = lily_state_count_reset,
     .state_bytes = ref_state_bytes,
     .state_cost = ref_state_cost,
     .submit = ref_submit,

@@ -7,63 +7,27 @@
 #ifndef LILY_DEVICE_REF_REF_H
 #define LILY_DEVICE_REF_REF_H
 
-#include "device/dev.h"
+#include "device/host/run.h"
 
 struct lily_dev {
-    lily_done done;             /* of the newest submit, handed out by wait */
-    uint64_t ticket;
+    lily_newest newest;
 };
 
-struct lily_weights {
-    const lily_model *model;
-    uint16_t *nth;              /* [L] a layer's number among those of its kind */
-    uint32_t n_delta, n_attention;
-    double *frequency;          /* [R/2] rope_theta^(-2i/R) */
-};
-
-/* Recurrent state of all DeltaNet layers at one position; shared by the states that branched from it. */
-typedef struct ref_snapshot {
-    uint32_t position, refs;
-    float recurrent[];          /* as lily_state.recurrent */
-} ref_snapshot;
-
-struct lily_state {
-    const lily_weights *weights;
-    uint32_t position;          /* tokens so far */
-    uint32_t capacity;          /* tokens that the KV arrays hold */
-    float **kv;                 /* [attention layers][keys, values] of [capacity][Hk][D] */
-    float *recurrent;           /* [DeltaNet layers]: tail [K-1][C], then S [Gv][Dv][Dk] */
-    ref_snapshot **snapshot;    /* ascending positions, none above `position` */
-    uint32_t n_snapshots;
-    uint32_t *count;            /* [V] for the penalties */
-    int32_t next;               /* chosen by the last run that chose, or -1 */
+/* Keys and values, [attention layers][keys, values] of [capacity][Hk][D]. */
+struct lily_kv {
+    uint32_t n_rows;
+    float *rows[];
 };
 
 struct lily_exec {
     const lily_weights *weights;
-    const lily_plan *plan;
-    uint8_t *scratch;           /* plan->scratch_bytes */
+    lily_scratch scratch;
     float *row;                 /* one dequantised row, as wide as the widest matrix */
     const float **in;           /* [max_tokens * A] vectors of a product, and */
     float **out;                /* where its results go */
-    uint32_t tokens;            /* of the last run */
     void (*watch)(void *arg, lily_exec *, uint32_t stage);      /* tests: called after each stage; may be NULL */
     void *watch_arg;
 };
-
-/* One lane on its way through a plan. */
-typedef struct ref_run {
-    lily_exec *exec;
-    const lily_config *config;
-    const lily_model *model;
-    lily_state *state;
-    const lily_lane *lane;
-    ref_snapshot **mark;        /* [lane->n_marks] to be filled */
-    uint32_t tokens;            /* T */
-    uint32_t first;             /* position of the first token */
-    uint16_t row;               /* of the stage at hand */
-    lily_done *done;
-} ref_run;
 
 /* ---- steps: each performs its formula (model/steps.def) for all tokens of the run ---- */
 
@@ -107,7 +71,7 @@ typedef struct ref_run {
     X(SAMPLE,        sample,        ref_sample_workspace)                                                    \
     X(COMMIT,        commit,        NULL)
 
-#define X(step, function, workspace) int ref_##function(ref_run *r, uint16_t layer, lily_err *e);
+#define X(step, function, workspace) int ref_##function(lily_run *r, uint16_t layer, lily_err *e);
 REF_STEPS(X)
 #undef X
 
@@ -117,28 +81,13 @@ size_t ref_sample_workspace(const lily_dev *, const lily_config *, uint32_t toke
 
 /* ---- what steps use ---- */
 
-static inline float *ref_slot(const ref_run *r, unsigned slot)
-{
-    return (float *)(void *)(r->exec->scratch + r->exec->plan->slot_at[slot]);
-}
-
-static inline int32_t *ref_ints(const ref_run *r, unsigned slot)
-{
-    return (int32_t *)(void *)(r->exec->scratch + r->exec->plan->slot_at[slot]);
-}
-
-static inline void *ref_workspace(const ref_run *r)
-{
-    return r->exec->scratch + r->exec->plan->workspace_at[r->row];
-}
-
 /* matrix.c */
 float ref_dot(const float *a, const float *b, uint32_t n);
 void ref_matrix_row(const lily_matrix *m, uint32_t row, float *w);      /* w[cols] */
 /* y[i] = W x[i] for n vectors; each row is dequantised once. */
 void ref_product(const lily_matrix *m, uint32_t n, const float *const *x, float *const *y, float *row);
 /* The same from slot to slot: token t's vector begins at t * in_stride and its result at t * out_stride + out_at. */
-void ref_project(ref_run *r, const lily_matrix *m, unsigned in, uint32_t in_stride, unsigned out, uint32_t out_stride,
+void ref_project(lily_run *r, const lily_matrix *m, unsigned in, uint32_t in_stride, unsigned out, uint32_t out_stride,
                  uint32_t out_at);
 
 /* math.c */
@@ -147,30 +96,15 @@ float ref_silu(float x);
 /* y = x / sqrt(mean(x^2) + eps) * w; y may be x. */
 void ref_rms_norm(float *y, const float *x, const float *w, uint32_t n, float eps);
 
-/* state.c: where one DeltaNet layer's part of a recurrent block lies */
-float *ref_tail(const lily_weights *w, float *recurrent, uint16_t layer);
-float *ref_s(const lily_weights *w, float *recurrent, uint16_t layer);
-size_t ref_recurrent_floats(const lily_config *c);      /* of one DeltaNet layer */
-
+/* state.c */
 int ref_state_new(lily_dev *, const lily_weights *, lily_state **, lily_err *);
 void ref_state_free(lily_dev *, lily_state *);
 int ref_state_grow(lily_dev *, lily_state *, uint32_t context, lily_err *);
-uint32_t ref_state_position(const lily_state *);
-size_t ref_state_positions(const lily_state *, uint32_t *out, size_t room);
 int ref_state_copy(lily_dev *, lily_state *dst, const lily_state *src, uint32_t position, lily_err *);
-void ref_state_drop(lily_dev *, lily_state *, uint32_t position);
-void ref_state_count_reset(lily_state *);
 uint64_t ref_state_bytes(const lily_state *);
 void ref_state_cost(const lily_config *, uint64_t *fixed, uint64_t *snapshot, uint64_t *per_token);
 int ref_peek_state(lily_dev *, const lily_state *, unsigned slot, uint16_t layer, float *dst, size_t room, size_t *n,
                    lily_err *);
-
-/* For a run: room for n more snapshots, still empty; then either kept or thrown away. */
-int ref_snapshots_new(lily_state *, uint32_t n, ref_snapshot ***out, lily_err *);
-void ref_snapshots_keep(lily_state *, ref_snapshot **snapshot, uint32_t n);
-void ref_snapshots_free(ref_snapshot **snapshot, uint32_t n);
-/* Back to the newest snapshot, or to nothing: what a run leaves that did not end. */
-void ref_state_recover(lily_state *);
 
 /* run.c */
 int ref_prepare(lily_dev *, const lily_weights *, const lily_plan *, lily_exec **, lily_err *);
@@ -181,6 +115,6 @@ int ref_wait(lily_dev *, uint64_t ticket, lily_done *, uint32_t n_lanes, lily_er
 int ref_peek(lily_dev *, lily_exec *, unsigned slot, void *dst, size_t room, lily_err *);
 
 /* The step that a row performs. */
-int ref_run_row(ref_run *r, uint16_t row, uint16_t layer, lily_err *e);
+int ref_run_row(lily_run *r, uint16_t row, uint16_t layer, lily_err *e);
 
 #endif
