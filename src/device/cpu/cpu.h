@@ -78,7 +78,8 @@ typedef struct cpu_target {
 enum { CPU_MAX_TARGETS = 4, CPU_ROWS_AT_ONCE = LILY_CPU_ROW_TILE };
 
 /* All targets for x [T][cols of the targets]; `packed` has room for T packed vectors. */
-void cpu_products(const lily_run *r, const float *x, uint32_t tokens, const cpu_target *targets, uint32_t n, void *packed);
+void cpu_products(const lily_run *r, const float *x, uint32_t tokens, const cpu_target *targets, uint32_t n,
+                  void *packed);
 /* Packs n vectors, on all threads when they are many. */
 void cpu_pack(const lily_run *r, const float *x, uint32_t cols, uint32_t n, void *packed);
 size_t cpu_packed_bytes(const lily_dev *d, uint32_t cols, size_t n);

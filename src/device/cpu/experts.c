@@ -1,20 +1,24 @@
 /* experts.c - mixture of experts: a router, the routed experts, the shared one.  Formulas: docs/model.md.
  *
- * EGU, EH and ED have a row for each pair of a token and one of its experts.  In decode the rows are the pairs
- * in their order; in prefill they are sorted by expert.  The fused rows always go expert by expert, in the
- * order of their numbers, and add the outputs in that order: a token's sum does not depend on its company. */
+ * EGU, EH and ED have a row for each pair of a token and one of its experts.  In decode the rows are the
+ * pairs in their order; in prefill they are sorted by expert.  The fused rows always go expert by expert, in
+ * the order of their numbers, and add the outputs in that order: a token's sum does not depend on its
+ * company. */
 #include <math.h>
 #include <string.h>
 
 #include "device/cpu/cpu.h"
 
 enum {
-    PAIRS_AT_ONCE = 64,        /* tokens of one expert that a thread's tile holds */
-    UP_ROWS = 64,              /* rows of gate and of up in it */
+    PAIRS_AT_ONCE = 64, /* tokens of one expert that a thread's tile holds */
+    UP_ROWS = 64,       /* rows of gate and of up in it */
     DOWN_ROWS = 64,
 };
 
-static uint32_t pairs_of(const lily_run *r) { return r->tokens * r->config->top_k; }
+static uint32_t pairs_of(const lily_run *r)
+{
+    return r->tokens * r->config->top_k;
+}
 
 /* ---- norm, router, choice ---- */
 
@@ -40,7 +44,8 @@ static void choose_tokens(void *context, uint32_t begin, uint32_t end, unsigned 
     const lily_config *c = r->config;
     for (size_t t = begin; t < end; t++)
         r->dev->k->topk_softmax(run_slot(r, SLOT_RL) + t * c->experts, c->experts, c->top_k,
-                           (uint32_t *)run_ints(r, SLOT_TOPI) + t * c->top_k, run_slot(r, SLOT_TOPW) + t * c->top_k);
+                                (uint32_t *)run_ints(r, SLOT_TOPI) + t * c->top_k,
+                                run_slot(r, SLOT_TOPW) + t * c->top_k);
 }
 
 int cpu_topk(lily_run *r, uint16_t layer, lily_err *e)
@@ -66,7 +71,8 @@ static void sum_counts(const lily_run *r, const int32_t *counts, int32_t *offset
 }
 
 /* order: row -> pair; place, when wanted: pair -> row.  next [E] is scratch. */
-static void scatter_pairs(const lily_run *r, const int32_t *offsets, int32_t *next, int32_t *order, int32_t *place)
+static void scatter_pairs(const lily_run *r, const int32_t *offsets, int32_t *next, int32_t *order,
+                          int32_t *place)
 {
     const int32_t *id = run_ints(r, SLOT_TOPI);
     memcpy(next, offsets, r->config->experts * sizeof *next);
@@ -105,8 +111,8 @@ int cpu_route_scatter(lily_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
-/* The pairs by expert, from the slots of prefill or made here.  row_of tells where a sorted pair's row lies in
- * EGU, EH and ED: where it stands in prefill, at the pair itself in decode. */
+/* The pairs by expert, from the slots of prefill or made here.  row_of tells where a sorted pair's row lies
+ * in EGU, EH and ED: where it stands in prefill, at the pair itself in decode. */
 typedef struct sorted_pairs {
     const int32_t *offsets, *order;
     uint32_t *token, *row_of;   /* [T*A] of each sorted pair */
@@ -155,13 +161,16 @@ typedef struct routed {
     const lily_matrix *stack;
     sorted_pairs pairs;
     lily_cpu_act act;
-    const uint32_t *pick;       /* the activation of each sorted pair */
-    float *out;                 /* row i's result begins at i * stride */
+    const uint32_t *pick; /* the activation of each sorted pair */
+    float *out;           /* row i's result begins at i * stride */
     size_t stride;
-    float *tiles;               /* [threads][PAIRS_AT_ONCE][DOWN_ROWS] */
+    float *tiles; /* [threads][PAIRS_AT_ONCE][DOWN_ROWS] */
 } routed;
 
-static uint32_t row_tiles(uint32_t rows, uint32_t at_once) { return (rows + at_once - 1) / at_once; }
+static uint32_t row_tiles(uint32_t rows, uint32_t at_once)
+{
+    return (rows + at_once - 1) / at_once;
+}
 
 static void routed_tiles(void *context, uint32_t begin, uint32_t end, unsigned thread)
 {
@@ -177,12 +186,16 @@ static void routed_tiles(void *context, uint32_t begin, uint32_t end, unsigned t
             n = to - s < PAIRS_AT_ONCE ? to - s : PAIRS_AT_ONCE;
             p->r->dev->k->matmul(&w, row0, row0 + rows, &p->act, p->pick + s, n, y, DOWN_ROWS);
             for (uint32_t j = 0; j < n; j++)
-                memcpy(p->out + p->pairs.row_of[s + j] * p->stride + row0, y + (size_t)j * DOWN_ROWS, rows * sizeof *y);
+                memcpy(p->out + p->pairs.row_of[s + j] * p->stride + row0, y + (size_t)j * DOWN_ROWS,
+                       rows * sizeof *y);
         }
     }
 }
 
-static size_t tile_bytes(const lily_dev *d) { return cpu_piece(cpu_threads(d) * (size_t)PAIRS_AT_ONCE * DOWN_ROWS * sizeof(float)); }
+static size_t tile_bytes(const lily_dev *d)
+{
+    return cpu_piece(cpu_threads(d) * (size_t)PAIRS_AT_ONCE * DOWN_ROWS * sizeof(float));
+}
 
 static void run_routed(routed *p, const lily_matrix *stack, float *out)
 {
@@ -215,7 +228,8 @@ int cpu_exp_up(lily_run *r, uint16_t layer, lily_err *e)
 size_t cpu_exp_down_workspace(const lily_dev *d, const lily_config *c, uint32_t tokens, uint32_t context)
 {
     (void)context;
-    return cpu_packed_bytes(d, c->expert_inter, (size_t)tokens * c->top_k) + sorted_bytes(c, tokens) + tile_bytes(d);
+    return cpu_packed_bytes(d, c->expert_inter, (size_t)tokens * c->top_k) + sorted_bytes(c, tokens) +
+           tile_bytes(d);
 }
 
 int cpu_exp_down(lily_run *r, uint16_t layer, lily_err *e)
@@ -319,7 +333,8 @@ static void combine_tokens(void *context, uint32_t begin, uint32_t end, unsigned
         float *x = run_slot(r, SLOT_X) + t * c->hidden;
         for (size_t pair = t * c->top_k; pair < (t + 1) * c->top_k; pair++) {
             size_t row = sorted ? (uint32_t)run_ints(r, SLOT_PLACE)[pair] : pair;
-            r->dev->k->axpy(run_slot(r, SLOT_TOPW)[pair], run_slot(r, SLOT_ED) + row * c->hidden, c->hidden, x);
+            r->dev->k->axpy(run_slot(r, SLOT_TOPW)[pair], run_slot(r, SLOT_ED) + row * c->hidden, c->hidden,
+                            x);
         }
         r->dev->k->axpy(run_slot(r, SLOT_SG)[t], run_slot(r, SLOT_SD) + t * c->hidden, c->hidden, x);
     }
@@ -339,12 +354,14 @@ typedef struct up_loop {
     const lily_layer *w;
     sorted_pairs pairs;
     lily_cpu_act act;
-    float *tiles;               /* [threads][2][PAIRS_AT_ONCE][UP_ROWS] */
+    float *tiles; /* [threads][2][PAIRS_AT_ONCE][UP_ROWS] */
 } up_loop;
 
-/* Rows row0 … row0 + rows of the hidden layer of one expert for n <= PAIRS_AT_ONCE tokens; row_of NULL: in order. */
-static void up_tile(const up_loop *l, const lily_matrix *gate, const lily_matrix *up, uint32_t row0, uint32_t rows,
-                    const uint32_t *pick, const uint32_t *row_of, uint32_t n, float *tile, float *out)
+/* Rows row0 … row0 + rows of the hidden layer of one expert for n <= PAIRS_AT_ONCE tokens; row_of NULL: in
+ * order. */
+static void up_tile(const up_loop *l, const lily_matrix *gate, const lily_matrix *up, uint32_t row0,
+                    uint32_t rows, const uint32_t *pick, const uint32_t *row_of, uint32_t n, float *tile,
+                    float *out)
 {
     const lily_cpu_kernels *k = l->r->dev->k;
     float *g = tile, *u = tile + PAIRS_AT_ONCE * UP_ROWS;
@@ -362,7 +379,8 @@ static void up_expert(const up_loop *l, uint32_t expert, uint32_t row0, float *t
     const uint32_t to = (uint32_t)l->pairs.offsets[expert + 1];
     for (uint32_t s = (uint32_t)l->pairs.offsets[expert], n; s < to; s += n) {
         n = to - s < PAIRS_AT_ONCE ? to - s : PAIRS_AT_ONCE;
-        up_tile(l, &gate, &up, row0, rows, l->pairs.token + s, l->pairs.row_of + s, n, tile, run_slot(l->r, SLOT_EH));
+        up_tile(l, &gate, &up, row0, rows, l->pairs.token + s, l->pairs.row_of + s, n, tile,
+                run_slot(l->r, SLOT_EH));
     }
 }
 
@@ -382,7 +400,8 @@ static void up_shared(const up_loop *l, uint32_t row0, float *tile)
 static void up_tiles(void *context, uint32_t begin, uint32_t end, unsigned thread)
 {
     const up_loop *l = context;
-    const uint32_t shared = row_tiles(l->w->sh_gate.rows, UP_ROWS), each = row_tiles(l->w->ex_gate.rows, UP_ROWS);
+    const uint32_t shared = row_tiles(l->w->sh_gate.rows, UP_ROWS),
+                   each = row_tiles(l->w->ex_gate.rows, UP_ROWS);
     float *tile = l->tiles + (size_t)thread * 2 * PAIRS_AT_ONCE * UP_ROWS;
     for (uint32_t i = begin; i < end; i++)
         if (i < shared)
@@ -411,7 +430,8 @@ int cpu_experts_up(lily_run *r, uint16_t layer, lily_err *e)
     l.pairs = sort_pairs(r, &at);
     l.tiles = cpu_take(&at, up_tile_bytes(r->dev));
     cpu_pack(r, l.act.x, c->hidden, r->tokens, packed);
-    uint32_t items = row_tiles(c->shared_inter, UP_ROWS) + l.pairs.n_active * row_tiles(c->expert_inter, UP_ROWS);
+    uint32_t items =
+        row_tiles(c->shared_inter, UP_ROWS) + l.pairs.n_active * row_tiles(c->expert_inter, UP_ROWS);
     lily_pool_for(r->dev->pool, items, 1, up_tiles, &l);
     return LILY_OK;
 }
@@ -423,8 +443,8 @@ typedef struct down_loop {
     const lily_layer *w;
     sorted_pairs pairs;
     lily_cpu_act routed, shared;
-    const float *gates;         /* [T] of the shared expert */
-    float *tiles;               /* [threads][PAIRS_AT_ONCE][DOWN_ROWS] */
+    const float *gates; /* [T] of the shared expert */
+    float *tiles;       /* [threads][PAIRS_AT_ONCE][DOWN_ROWS] */
 } down_loop;
 
 static void down_expert(const down_loop *l, uint32_t expert, uint32_t row0, uint32_t rows, float *y)
@@ -435,12 +455,13 @@ static void down_expert(const down_loop *l, uint32_t expert, uint32_t row0, uint
         n = to - s < PAIRS_AT_ONCE ? to - s : PAIRS_AT_ONCE;
         l->r->dev->k->matmul(&w, row0, row0 + rows, &l->routed, l->pairs.row_of + s, n, y, DOWN_ROWS);
         for (uint32_t j = 0; j < n; j++)
-            l->r->dev->k->axpy(run_slot(l->r, SLOT_TOPW)[l->pairs.order[s + j]], y + (size_t)j * DOWN_ROWS, rows,
-                          run_slot(l->r, SLOT_X) + (size_t)l->pairs.token[s + j] * w.rows + row0);
+            l->r->dev->k->axpy(run_slot(l->r, SLOT_TOPW)[l->pairs.order[s + j]], y + (size_t)j * DOWN_ROWS,
+                               rows, run_slot(l->r, SLOT_X) + (size_t)l->pairs.token[s + j] * w.rows + row0);
     }
 }
 
-/* Items are row tiles of the residual stream, for all tokens: who has one adds all experts to it in their order. */
+/* Items are row tiles of the residual stream, for all tokens: who has one adds all experts to it in their
+ * order. */
 static void down_tiles(void *context, uint32_t begin, uint32_t end, unsigned thread)
 {
     const down_loop *l = context;
@@ -457,7 +478,7 @@ static void down_tiles(void *context, uint32_t begin, uint32_t end, unsigned thr
             r->dev->k->matmul(&l->w->sh_down, row0, row0 + rows, &l->shared, pick, n, y, DOWN_ROWS);
             for (uint32_t j = 0; j < n; j++)
                 r->dev->k->axpy(l->gates[t + j], y + (size_t)j * DOWN_ROWS, rows,
-                           run_slot(r, SLOT_X) + (size_t)(t + j) * hidden + row0);
+                                run_slot(r, SLOT_X) + (size_t)(t + j) * hidden + row0);
         }
     }
 }
@@ -465,9 +486,9 @@ static void down_tiles(void *context, uint32_t begin, uint32_t end, unsigned thr
 size_t cpu_experts_down_workspace(const lily_dev *d, const lily_config *c, uint32_t tokens, uint32_t context)
 {
     (void)context;
-    return cpu_packed_bytes(d, c->expert_inter, (size_t)tokens * c->top_k) + cpu_packed_bytes(d, c->shared_inter, tokens) +
-           cpu_packed_bytes(d, c->hidden, tokens) + cpu_piece(tokens * sizeof(float)) + sorted_bytes(c, tokens) +
-           tile_bytes(d);
+    return cpu_packed_bytes(d, c->expert_inter, (size_t)tokens * c->top_k) +
+           cpu_packed_bytes(d, c->shared_inter, tokens) + cpu_packed_bytes(d, c->hidden, tokens) +
+           cpu_piece(tokens * sizeof(float)) + sorted_bytes(c, tokens) + tile_bytes(d);
 }
 
 int cpu_experts_down(lily_run *r, uint16_t layer, lily_err *e)
@@ -479,8 +500,11 @@ int cpu_experts_down(lily_run *r, uint16_t layer, lily_err *e)
     uint8_t *shared_packed = cpu_take(&at, cpu_packed_bytes(r->dev, c->shared_inter, r->tokens));
     uint8_t *gate_packed = cpu_take(&at, cpu_packed_bytes(r->dev, c->hidden, r->tokens));
     float *gates = cpu_take(&at, r->tokens * sizeof(float));
-    down_loop l = {.r = r, .w = cpu_layer(r, layer), .routed = {run_slot(r, SLOT_EH), routed_packed},
-                   .shared = {run_slot(r, SLOT_SH), shared_packed}, .gates = gates};
+    down_loop l = {.r = r,
+                   .w = cpu_layer(r, layer),
+                   .routed = {run_slot(r, SLOT_EH), routed_packed},
+                   .shared = {run_slot(r, SLOT_SH), shared_packed},
+                   .gates = gates};
     l.pairs = sort_pairs(r, &at);
     l.tiles = cpu_take(&at, tile_bytes(r->dev));
     shared_gates(r, layer, gates, gate_packed);

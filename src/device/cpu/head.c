@@ -8,8 +8,9 @@ static void embed_tokens(void *context, uint32_t begin, uint32_t end, unsigned t
 {
     (void)thread;
     const lily_run *r = context;
-    for (uint32_t t = begin; t < end; t++)      /* tokens are in range: submit looked */
-        r->dev->k->dequant_row(&r->model->embed, (uint32_t)run_token(r, t), run_slot(r, SLOT_X) + (size_t)t * r->config->hidden);
+    for (uint32_t t = begin; t < end; t++) /* tokens are in range: submit looked */
+        r->dev->k->dequant_row(&r->model->embed, (uint32_t)run_token(r, t),
+                               run_slot(r, SLOT_X) + (size_t)t * r->config->hidden);
 }
 
 int cpu_embed(lily_run *r, uint16_t layer, lily_err *e)
@@ -45,8 +46,9 @@ void cpu_norm(const lily_run *r, unsigned from, unsigned to, lily_vector weight)
 int cpu_norm_next(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)e;
-    const uint16_t next = (uint16_t)(layer + 1);        /* LILY_BEFORE_LAYERS + 1 is 0 */
-    cpu_norm(r, SLOT_X, SLOT_N, next < r->config->layers ? r->model->layer[next].norm_mix : r->model->norm_final);
+    const uint16_t next = (uint16_t)(layer + 1); /* LILY_BEFORE_LAYERS + 1 is 0 */
+    cpu_norm(r, SLOT_X, SLOT_N,
+             next < r->config->layers ? r->model->layer[next].norm_mix : r->model->norm_final);
     return LILY_OK;
 }
 
@@ -54,21 +56,24 @@ int cpu_norm_next(lily_run *r, uint16_t layer, lily_err *e)
 
 /* What one block of the vocabulary adds to one position's softmax. */
 typedef struct score {
-    double sum;                 /* of exp(logit - most) */
+    double sum; /* of exp(logit - most) */
     float most;
     int32_t best;
 } score;
 
 enum { SCORE_BLOCK = 4096, SCORE_ROWS = 64 };
 
-static uint32_t score_blocks(const lily_config *c) { return (c->vocab + SCORE_BLOCK - 1) / SCORE_BLOCK; }
+static uint32_t score_blocks(const lily_config *c)
+{
+    return (c->vocab + SCORE_BLOCK - 1) / SCORE_BLOCK;
+}
 
 typedef struct scoring {
     const lily_run *r;
     lily_cpu_act act;
-    score *scores;              /* [blocks][T] */
-    float *wanted;              /* [T] logit of the token that followed; written by the one block that has it */
-    float *tiles;               /* [threads][T][SCORE_ROWS] */
+    score *scores; /* [blocks][T] */
+    float *wanted; /* [T] logit of the token that followed; written by the one block that has it */
+    float *tiles;  /* [threads][T][SCORE_ROWS] */
     uint32_t n_vocab;
 } scoring;
 
@@ -81,7 +86,7 @@ static void add_logits(const lily_cpu_kernels *k, const float *logit, uint32_t n
         s->most = top;
         s->best = first + (int32_t)best;
     }
-    s->sum += k->exp_sum(logit, n, s->most);            /* a not-a-number stays in the sum */
+    s->sum += k->exp_sum(logit, n, s->most); /* a not-a-number stays in the sum */
 }
 
 static void score_block(void *context, uint32_t begin, uint32_t end, unsigned thread)
@@ -97,7 +102,8 @@ static void score_block(void *context, uint32_t begin, uint32_t end, unsigned th
             s->r->dev->k->matmul(&s->r->model->head, v, v + n, &s->act, NULL, tokens, y, SCORE_ROWS);
             for (uint32_t t = 0; t < tokens; t++) {
                 uint32_t want = (uint32_t)s->r->lane->scored[t] - v;
-                add_logits(s->r->dev->k, y + (size_t)t * SCORE_ROWS, n, (int32_t)v, &s->scores[b * tokens + t]);
+                add_logits(s->r->dev->k, y + (size_t)t * SCORE_ROWS, n, (int32_t)v,
+                           &s->scores[b * tokens + t]);
                 if (want < n) s->wanted[t] = y[(size_t)t * SCORE_ROWS + want];
             }
         }
@@ -119,7 +125,8 @@ static int finish_scores(const scoring *s, lily_err *e)
             all.sum += one->sum * exp((double)one->most - all.most);
         }
         if (!isfinite(all.sum))
-            return lily_fail(e, LILY_DEVICE, "cpu: the logits after position %u are not all numbers", r->first + t);
+            return lily_fail(e, LILY_DEVICE, "cpu: the logits after position %u are not all numbers",
+                             r->first + t);
         run_slot(r, SLOT_SCORES)[t] = (float)((double)s->wanted[t] - all.most - log(all.sum));
         run_ints(r, SLOT_BEST)[t] = all.best;
     }
@@ -131,8 +138,9 @@ static int finish_scores(const scoring *s, lily_err *e)
 size_t cpu_head_workspace(const lily_dev *d, const lily_config *c, uint32_t tokens, uint32_t context)
 {
     (void)context;
-    return cpu_packed_bytes(d, c->hidden, tokens) + cpu_piece((size_t)score_blocks(c) * tokens * sizeof(score)) +
-           cpu_piece(tokens * sizeof(float)) + cpu_piece((size_t)cpu_threads(d) * tokens * SCORE_ROWS * sizeof(float));
+    return cpu_packed_bytes(d, c->hidden, tokens) +
+           cpu_piece((size_t)score_blocks(c) * tokens * sizeof(score)) + cpu_piece(tokens * sizeof(float)) +
+           cpu_piece((size_t)cpu_threads(d) * tokens * SCORE_ROWS * sizeof(float));
 }
 
 int cpu_head(lily_run *r, uint16_t layer, lily_err *e)
@@ -146,7 +154,8 @@ int cpu_head(lily_run *r, uint16_t layer, lily_err *e)
     cpu_products(r, n + (size_t)(r->tokens - 1) * c->hidden, 1, &logits, 1, packed);
     if (!r->lane->scored) return LILY_OK;
 
-    scoring s = {.r = r, .act = {n, packed}, .n_vocab = r->lane->pick ? (uint32_t)r->lane->pick->n_vocab : c->vocab};
+    scoring s = {
+        .r = r, .act = {n, packed}, .n_vocab = r->lane->pick ? (uint32_t)r->lane->pick->n_vocab : c->vocab};
     s.scores = cpu_take(&at, (size_t)score_blocks(c) * r->tokens * sizeof(score));
     s.wanted = cpu_take(&at, r->tokens * sizeof(float));
     s.tiles = cpu_take(&at, (size_t)cpu_threads(r->dev) * r->tokens * SCORE_ROWS * sizeof(float));
@@ -166,7 +175,8 @@ int cpu_sample(lily_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer;
     if (!r->lane->pick) return LILY_OK;
-    TRY(lily_pick_token(run_slot(r, SLOT_LOGITS), r->lane->pick, r->state->count, cpu_workspace(r), r->done, e));
+    TRY(lily_pick_token(run_slot(r, SLOT_LOGITS), r->lane->pick, r->state->count, cpu_workspace(r), r->done,
+                        e));
     *run_ints(r, SLOT_TOKEN) = r->done->token;
     return LILY_OK;
 }

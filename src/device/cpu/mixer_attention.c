@@ -1,18 +1,18 @@
-/* mixer_attention.c - gated attention: few key heads, a rotation of the first part of each head, a gate on the
- * output.  Formulas: docs/model.md.
+/* mixer_attention.c - gated attention: few key heads, a rotation of the first part of each head, a gate on
+ * the output.  Formulas: docs/model.md.
  *
- * The query heads that share a K/V head are attended together, and the positions go by in parts of fixed place
- * and size, each with a softmax of its own, merged in order.  A run of few tokens spreads the parts over the
- * threads, a longer one spreads blocks of tokens; the sums are the same. */
+ * The query heads that share a K/V head are attended together, and the positions go by in parts of fixed
+ * place and size, each with a softmax of its own, merged in order.  A run of few tokens spreads the parts
+ * over the threads, a longer one spreads blocks of tokens; the sums are the same. */
 #include <math.h>
 #include <string.h>
 
 #include "device/cpu/cpu.h"
 
 enum {
-    PART_PAGES = 4,            /* pages whose softmax is one part: 1,024 positions */
-    SPLIT_TOKENS = 4,          /* plans of at most so many tokens keep every part's result */
-    BLOCK_QUERIES = 64,        /* query rows of a block of tokens */
+    PART_PAGES = 4,     /* pages whose softmax is one part: 1,024 positions */
+    SPLIT_TOKENS = 4,   /* plans of at most so many tokens keep every part's result */
+    BLOCK_QUERIES = 64, /* query rows of a block of tokens */
 };
 
 /* ---- projections ---- */
@@ -25,7 +25,8 @@ int cpu_attn_in(lily_run *r, uint16_t layer, lily_err *e)
     const lily_layer *w = cpu_layer(r, layer);
     cpu_target targets[CPU_MAX_TARGETS];
     uint32_t n = 0;
-    if (cpu_does(r, STEP_PROJ_QG)) targets[n++] = (cpu_target){&w->q, run_slot(r, SLOT_QG), 2 * lily_q_width(c)};
+    if (cpu_does(r, STEP_PROJ_QG))
+        targets[n++] = (cpu_target){&w->q, run_slot(r, SLOT_QG), 2 * lily_q_width(c)};
     if (cpu_does(r, STEP_PROJ_K)) targets[n++] = (cpu_target){&w->k, run_slot(r, SLOT_KP), lily_kv_width(c)};
     if (cpu_does(r, STEP_PROJ_V)) targets[n++] = (cpu_target){&w->v, run_slot(r, SLOT_VP), lily_kv_width(c)};
     cpu_products(r, run_slot(r, SLOT_N), r->tokens, targets, n, cpu_workspace(r));
@@ -62,7 +63,8 @@ static void norm_and_rotate(const lily_run *r, const float *from, lily_vector we
     r->dev->k->rope(to, cosine, cosine + c->rotary / 2, c->rotary / 2);
 }
 
-static void store_row(const lily_run *r, uint16_t layer, unsigned which, uint32_t head, size_t t, const float *row)
+static void store_row(const lily_run *r, uint16_t layer, unsigned which, uint32_t head, size_t t,
+                      const float *row)
 {
     const uint32_t dim = r->config->head_dim, position = r->first + (uint32_t)t;
     uint16_t *rows = cpu_page_rows(r->weights, r->state->kv->page[position / CPU_PAGE], layer, which, head);
@@ -122,7 +124,10 @@ int cpu_kv_append(lily_run *r, uint16_t layer, lily_err *e)
 
 /* ---- attention ---- */
 
-static uint32_t query_share(const lily_config *c) { return c->q_heads / c->kv_heads; }
+static uint32_t query_share(const lily_config *c)
+{
+    return c->q_heads / c->kv_heads;
+}
 
 static uint32_t block_tokens(const lily_config *c)
 {
@@ -240,7 +245,8 @@ static void store_output(const queries *w, const lily_cpu_softmax *total)
         float *o = total->out + i * wide, inverse = 1.0f / total->sum[i];
         for (uint32_t j = 0; j < dim; j++) o[j] *= inverse;
         if (cpu_does(r, STEP_O_GATE))
-            r->dev->k->sigmoid_mul(o, run_slot(r, SLOT_QG) + row * 2 * dim + dim, dim, run_slot(r, SLOT_AOG) + row * dim);
+            r->dev->k->sigmoid_mul(o, run_slot(r, SLOT_QG) + row * 2 * dim + dim, dim,
+                                   run_slot(r, SLOT_AOG) + row * dim);
         else
             memcpy(run_slot(r, SLOT_AO) + row * dim, o, dim * sizeof *o);
     }
@@ -327,8 +333,8 @@ static void gate_tokens(void *context, uint32_t begin, uint32_t end, unsigned th
     const lily_run *r = context;
     const size_t heads = r->config->q_heads, dim = r->config->head_dim;
     for (size_t i = begin * heads; i < end * heads; i++)
-        r->dev->k->sigmoid_mul(run_slot(r, SLOT_AO) + i * dim, run_slot(r, SLOT_QG) + i * 2 * dim + dim, (uint32_t)dim,
-                          run_slot(r, SLOT_AOG) + i * dim);
+        r->dev->k->sigmoid_mul(run_slot(r, SLOT_AO) + i * dim, run_slot(r, SLOT_QG) + i * 2 * dim + dim,
+                               (uint32_t)dim, run_slot(r, SLOT_AOG) + i * dim);
 }
 
 int cpu_o_gate(lily_run *r, uint16_t layer, lily_err *e)

@@ -1,9 +1,9 @@
-/* mixer_delta.c - Gated DeltaNet: a causal convolution, then a matrix state for each head that forgets by g and
- * learns by the delta rule.  Formulas: docs/model.md.
+/* mixer_delta.c - Gated DeltaNet: a causal convolution, then a matrix state for each head that forgets by g
+ * and learns by the delta rule.  Formulas: docs/model.md.
  *
  * A key head and the value heads that share it need nothing of the others from the convolution to the gated
- * norm, so cpu_delta_scan does all of it in one piece a key head, without a barrier.  The rows of single steps
- * run the same functions one after the other. */
+ * norm, so cpu_delta_scan does all of it in one piece a key head, without a barrier.  The rows of single
+ * steps run the same functions one after the other. */
 #include <math.h>
 #include <string.h>
 
@@ -25,8 +25,10 @@ int cpu_delta_in(lily_run *r, uint16_t layer, lily_err *e)
     const lily_layer *w = cpu_layer(r, layer);
     cpu_target targets[CPU_MAX_TARGETS];
     uint32_t n = 0;
-    if (cpu_does(r, STEP_PROJ_QKV)) targets[n++] = (cpu_target){&w->qkv, run_slot(r, SLOT_QKV), lily_conv_width(c)};
-    if (cpu_does(r, STEP_PROJ_Z)) targets[n++] = (cpu_target){&w->z, run_slot(r, SLOT_Z), lily_value_width(c)};
+    if (cpu_does(r, STEP_PROJ_QKV))
+        targets[n++] = (cpu_target){&w->qkv, run_slot(r, SLOT_QKV), lily_conv_width(c)};
+    if (cpu_does(r, STEP_PROJ_Z))
+        targets[n++] = (cpu_target){&w->z, run_slot(r, SLOT_Z), lily_value_width(c)};
     if (cpu_does(r, STEP_PROJ_BA)) {
         float *ba = run_slot(r, SLOT_BA);
         targets[n++] = (cpu_target){&w->b, ba, 2 * c->lin_v_heads};
@@ -72,13 +74,16 @@ int cpu_add_mix(lily_run *r, uint16_t layer, lily_err *e)
 typedef struct scan {
     const lily_run *r;
     uint16_t layer;
-    float *u, *qk, *gates, *dn, *kq;    /* [T] of the strides below; kq [Gk][T] or the thread's [T] */
+    float *u, *qk, *gates, *dn, *kq; /* [T] of the strides below; kq [Gk][T] or the thread's [T] */
     size_t u_stride, qk_stride, gates_stride, dn_stride;
-    uint32_t head;                      /* the key head */
-    bool own;                           /* the pieces hold this head alone */
+    uint32_t head; /* the key head */
+    bool own;      /* the pieces hold this head alone */
 } scan;
 
-static uint32_t value_share(const lily_config *c) { return c->lin_v_heads / c->lin_k_heads; }
+static uint32_t value_share(const lily_config *c)
+{
+    return c->lin_v_heads / c->lin_k_heads;
+}
 
 /* Offsets of this head's q, k and v among the channels of QKV, and of U where that is shared. */
 typedef struct channels {
@@ -104,8 +109,8 @@ static void convolve(const scan *s, uint32_t from, uint32_t n, float *to)
     const lily_run *r = s->r;
     const lily_config *c = r->config;
     const float *tail = lily_state_tail(r->weights, r->state->recurrent, s->layer);
-    r->dev->k->conv_silu(run_slot(r, SLOT_QKV), tail, cpu_layer(r, s->layer)->conv, c->conv_kernel, lily_conv_width(c), from,
-                    from + n, r->tokens, to, s->u_stride);
+    r->dev->k->conv_silu(run_slot(r, SLOT_QKV), tail, cpu_layer(r, s->layer)->conv, c->conv_kernel,
+                         lily_conv_width(c), from, from + n, r->tokens, to, s->u_stride);
 }
 
 static void convolve_head(const scan *s)
@@ -123,7 +128,8 @@ static void save_tail(const lily_run *r, float *to, const float *tail, uint32_t 
     const uint32_t width = lily_conv_width(r->config), back = r->config->conv_kernel - 1;
     for (uint32_t j = 0; j < back; j++) {
         int64_t t = (int64_t)tokens - back + j;
-        const float *x = t < 0 ? tail + (size_t)(t + back) * width : run_slot(r, SLOT_QKV) + (size_t)t * width;
+        const float *x =
+            t < 0 ? tail + (size_t)(t + back) * width : run_slot(r, SLOT_QKV) + (size_t)t * width;
         memmove(to + (size_t)j * width, x, width * sizeof *to);
     }
 }
@@ -144,7 +150,8 @@ static void normalise_head(const scan *s)
 {
     const lily_run *r = s->r;
     const lily_config *c = r->config;
-    const uint32_t dim = c->lin_k_dim, k_at = s->own ? dim : lily_key_width(c), at = s->own ? 0 : s->head * dim;
+    const uint32_t dim = c->lin_k_dim, k_at = s->own ? dim : lily_key_width(c),
+                   at = s->own ? 0 : s->head * dim;
     const channels from = pieces_of(s);
     for (size_t t = 0; t < r->tokens; t++) {
         float *q = s->qk + t * s->qk_stride + at;
@@ -153,10 +160,14 @@ static void normalise_head(const scan *s)
     }
 }
 
-static double softplus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
+static double softplus(double x)
+{
+    return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
 
 /* beta, then g, for value heads h0 … h1 of one token. */
-static void gates_of(const lily_run *r, uint16_t layer, size_t t, uint32_t h0, uint32_t h1, float *beta, float *g)
+static void gates_of(const lily_run *r, uint16_t layer, size_t t, uint32_t h0, uint32_t h1, float *beta,
+                     float *g)
 {
     const uint32_t heads = r->config->lin_v_heads;
     const lily_layer *w = cpu_layer(r, layer);
@@ -178,9 +189,14 @@ static void recur(const scan *s, uint32_t value_head)
     const uint32_t dk = c->lin_k_dim, dv = c->lin_v_dim, local = value_head - s->head * value_share(c);
     const channels in = pieces_of(s);
     const size_t state_at = (size_t)value_head * dv * dk, gate = s->own ? local : value_head;
-    lily_cpu_delta d = {.state = lily_state_s(w, r->state->recurrent, s->layer) + state_at, .dk = dk, .dv = dv,
-                        .q_stride = s->qk_stride, .k_stride = s->qk_stride, .v_stride = s->u_stride,
-                        .gate_stride = s->gates_stride, .out_stride = s->dn_stride};
+    lily_cpu_delta d = {.state = lily_state_s(w, r->state->recurrent, s->layer) + state_at,
+                        .dk = dk,
+                        .dv = dv,
+                        .q_stride = s->qk_stride,
+                        .k_stride = s->qk_stride,
+                        .v_stride = s->u_stride,
+                        .gate_stride = s->gates_stride,
+                        .out_stride = s->dn_stride};
     for (uint32_t t = 0, mark = 0; t < r->tokens; t += d.tokens) {
         uint32_t to = mark < r->lane->n_marks ? r->lane->mark[mark] : r->tokens;
         d.tokens = to - t;
@@ -193,7 +209,8 @@ static void recur(const scan *s, uint32_t value_head)
         d.kq = s->kq + t;
         r->dev->k->delta_rule(&d, 0, dv);
         if (mark < r->lane->n_marks) {
-            memcpy(lily_state_s(w, r->mark[mark]->recurrent, s->layer) + state_at, d.state, (size_t)dv * dk * sizeof(float));
+            memcpy(lily_state_s(w, r->mark[mark]->recurrent, s->layer) + state_at, d.state,
+                   (size_t)dv * dk * sizeof(float));
             mark++;
         }
     }
@@ -219,8 +236,8 @@ static void norm_head(const scan *s)
         for (uint32_t h = first; h < first + share; h++) {
             size_t at = t * lily_value_width(c) + h * dv;
             r->dev->k->gated_rmsnorm(s->dn + t * s->dn_stride + (s->own ? h - first : h) * dv,
-                                cpu_layer(r, s->layer)->norm_gated, run_slot(r, SLOT_Z) + at, dv, c->eps,
-                                run_slot(r, SLOT_DNG) + at);
+                                     cpu_layer(r, s->layer)->norm_gated, run_slot(r, SLOT_Z) + at, dv, c->eps,
+                                     run_slot(r, SLOT_DNG) + at);
         }
 }
 
@@ -244,7 +261,7 @@ static scan in_slots(lily_run *r, uint16_t layer)
 typedef struct head_loop {
     scan s;
     void (*of_head)(const scan *);
-    float *kq;                  /* [Gk][T], or NULL */
+    float *kq; /* [Gk][T], or NULL */
 } head_loop;
 
 static void loop_heads(void *context, uint32_t begin, uint32_t end, unsigned thread)
@@ -334,7 +351,8 @@ static void scan_heads(void *context, uint32_t begin, uint32_t end, unsigned thr
     const lily_run *r = l->r;
     const lily_config *c = r->config;
     const uint32_t share = value_share(c);
-    float *at = (float *)(void *)(cpu_workspace(r) + thread * cpu_piece(scan_floats(c) * r->tokens * sizeof(float)));
+    float *at =
+        (float *)(void *)(cpu_workspace(r) + thread * cpu_piece(scan_floats(c) * r->tokens * sizeof(float)));
     scan s = {.r = r, .layer = l->layer, .own = true};
     s.u_stride = 2 * (size_t)c->lin_k_dim + (size_t)share * c->lin_v_dim;
     s.qk_stride = 2 * (size_t)c->lin_k_dim;

@@ -14,14 +14,14 @@
 #define SPIN_TURNS 1000   /* then the core is offered to others between turns */
 
 struct lily_pool {
-    unsigned threads;          /* the caller included */
-    pthread_t *workers;        /* [threads - 1] */
+    unsigned threads;   /* the caller included */
+    pthread_t *workers; /* [threads - 1] */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     /* A line of its own for each number that many threads write. */
-    _Alignas(64) atomic_uint_fast64_t job;     /* counts jobs; a change is the start signal */
-    _Alignas(64) atomic_uint_fast64_t next;    /* first item not taken yet */
-    _Alignas(64) atomic_uint busy;             /* workers that have not finished the job */
+    _Alignas(64) atomic_uint_fast64_t job;  /* counts jobs; a change is the start signal */
+    _Alignas(64) atomic_uint_fast64_t next; /* first item not taken yet */
+    _Alignas(64) atomic_uint busy;          /* workers that have not finished the job */
     _Alignas(64) atomic_uint asleep;
     atomic_bool quit;
     /* The job; written before `job` changes, read after. */
@@ -127,7 +127,10 @@ void lily_pool_for(lily_pool *p, uint32_t n, uint32_t grain, lily_pool_fn *fn, v
     for (unsigned i = 1; atomic_load_explicit(&p->busy, memory_order_acquire) != 0; i++) relax(i);
 }
 
-unsigned lily_pool_threads(const lily_pool *p) { return p->threads; }
+unsigned lily_pool_threads(const lily_pool *p)
+{
+    return p->threads;
+}
 
 static int start_workers(lily_pool *p, lily_err *e)
 {
@@ -140,7 +143,7 @@ static int start_workers(lily_pool *p, lily_err *e)
         }
         if (failed) {
             lily_free(start);
-            p->threads = i;    /* those that run; lily_pool_close joins them */
+            p->threads = i; /* those that run; lily_pool_close joins them */
             return lily_fail(e, LILY_DEVICE, "cannot start thread %u of the CPU device", i);
         }
     }

@@ -1,7 +1,7 @@
 /* products.c - matrices times the activations of a run, cut into row tiles over the pool. */
 #include "device/cpu/cpu.h"
 
-enum { FEW_TOKENS = 4 };       /* so many are done before a second thread is awake */
+enum { FEW_TOKENS = 4 }; /* so many are done before a second thread is awake */
 
 void cpu_each_token(const lily_run *r, uint32_t n, lily_pool_fn *fn, void *context)
 {
@@ -11,7 +11,10 @@ void cpu_each_token(const lily_run *r, uint32_t n, lily_pool_fn *fn, void *conte
         lily_pool_for(r->dev->pool, n, (n + 63) / 64, fn, context);
 }
 
-size_t cpu_packed_bytes(const lily_dev *d, uint32_t cols, size_t n) { return cpu_piece(cpu_kernels(d)->packed_bytes(cols) * n); }
+size_t cpu_packed_bytes(const lily_dev *d, uint32_t cols, size_t n)
+{
+    return cpu_piece(cpu_kernels(d)->packed_bytes(cols) * n);
+}
 
 typedef struct packing {
     const lily_cpu_kernels *k;
@@ -25,7 +28,8 @@ static void pack_tokens(void *context, uint32_t begin, uint32_t end, unsigned th
     (void)thread;
     const packing *p = context;
     size_t bytes = p->k->packed_bytes(p->cols);
-    for (uint32_t t = begin; t < end; t++) p->k->pack(p->x + (size_t)t * p->cols, p->cols, p->packed + t * bytes);
+    for (uint32_t t = begin; t < end; t++)
+        p->k->pack(p->x + (size_t)t * p->cols, p->cols, p->packed + t * bytes);
 }
 
 void cpu_pack(const lily_run *r, const float *x, uint32_t cols, uint32_t n, void *packed)
@@ -41,7 +45,10 @@ typedef struct products {
     lily_cpu_act act;
 } products;
 
-static uint32_t tiles_of(const lily_matrix *w) { return (w->rows + CPU_ROWS_AT_ONCE - 1) / CPU_ROWS_AT_ONCE; }
+static uint32_t tiles_of(const lily_matrix *w)
+{
+    return (w->rows + CPU_ROWS_AT_ONCE - 1) / CPU_ROWS_AT_ONCE;
+}
 
 /* Items are the row tiles of all targets, one target after the other. */
 static void product_tiles(void *context, uint32_t begin, uint32_t end, unsigned thread)
@@ -61,7 +68,8 @@ static void product_tiles(void *context, uint32_t begin, uint32_t end, unsigned 
     }
 }
 
-void cpu_products(const lily_run *r, const float *x, uint32_t tokens, const cpu_target *targets, uint32_t n, void *packed)
+void cpu_products(const lily_run *r, const float *x, uint32_t tokens, const cpu_target *targets, uint32_t n,
+                  void *packed)
 {
     products p = {r->dev->k, targets, n, tokens, {x, packed}};
     uint32_t tiles = 0;

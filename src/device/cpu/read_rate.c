@@ -5,15 +5,15 @@
 #include "device/cpu/cpu.h"
 
 enum {
-    PIECE = 1 << 20,            /* bytes a thread takes at a time */
-    BURST_PIECES = 1024,        /* more than any last-level cache holds */
-    STREAMS = 4,                /* read side by side, as rows of a product are */
-    AHEAD = 4096,               /* bytes prefetched in each, measured best in bench/log.md */
+    PIECE = 1 << 20,     /* bytes a thread takes at a time */
+    BURST_PIECES = 1024, /* more than any last-level cache holds */
+    STREAMS = 4,         /* read side by side, as rows of a product are */
+    AHEAD = 4096,        /* bytes prefetched in each, measured best in bench/log.md */
 };
 
 typedef struct burst {
     const uint8_t *piece[BURST_PIECES];
-    uint64_t sum[BURST_PIECES];     /* kept, so that no read can be left out */
+    uint64_t sum[BURST_PIECES]; /* kept, so that no read can be left out */
 } burst;
 
 static uint64_t read_piece(const uint8_t *p)
@@ -61,7 +61,7 @@ double cpu_read_rate(lily_dev *d, const lily_weights *w)
 {
     burst b;
     uint32_t n = choose_pieces(w->model, &b);
-    if (n < BURST_PIECES / 2) return 0;     /* so small a model lives in caches: memory is not its limit */
+    if (n < BURST_PIECES / 2) return 0; /* so small a model lives in caches: memory is not its limit */
     uint64_t start = lily_now_ns();
     lily_pool_for(d->pool, n, 1, read_pieces, &b);
     return (double)n * PIECE / lily_seconds_since(start);

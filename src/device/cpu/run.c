@@ -52,8 +52,8 @@ static int perform(lily_run *r, uint32_t index, lily_err *e)
     return LILY_OK;
 }
 
-int cpu_submit(lily_dev *d, lily_exec *x, enum lily_segment first, enum lily_segment last, const lily_lane *lane,
-               uint32_t n_lanes, uint64_t *ticket, lily_err *e)
+int cpu_submit(lily_dev *d, lily_exec *x, enum lily_segment first, enum lily_segment last,
+               const lily_lane *lane, uint32_t n_lanes, uint64_t *ticket, lily_err *e)
 {
     const uint64_t start = lily_now_ns();
     lily_run r = {.dev = d, .exec = x};

@@ -7,7 +7,8 @@
 
 static size_t page_bytes(const lily_weights *w)
 {
-    return sizeof(cpu_page) + 2ull * w->n_attention * CPU_PAGE * lily_kv_width(w->model->config) * sizeof(uint16_t);
+    return sizeof(cpu_page) +
+           2ull * w->n_attention * CPU_PAGE * lily_kv_width(w->model->config) * sizeof(uint16_t);
 }
 
 uint16_t *cpu_page_rows(const lily_weights *w, cpu_page *page, uint16_t layer, unsigned which, uint32_t head)
@@ -35,7 +36,10 @@ static void drop_pages(lily_kv *kv, uint32_t keep)
     while (kv->n_pages > keep) release_page(kv->page[--kv->n_pages]);
 }
 
-static uint32_t pages_for(uint32_t positions) { return positions / CPU_PAGE + (positions % CPU_PAGE != 0); }
+static uint32_t pages_for(uint32_t positions)
+{
+    return positions / CPU_PAGE + (positions % CPU_PAGE != 0);
+}
 
 int cpu_state_grow(lily_dev *d, lily_state *s, uint32_t context, lily_err *e)
 {
@@ -145,8 +149,8 @@ static void peek_kv(const lily_state *s, uint16_t layer, float *dst)
             }
 }
 
-int cpu_peek_state(lily_dev *d, const lily_state *s, unsigned slot, uint16_t layer, float *dst, size_t room, size_t *n,
-                   lily_err *e)
+int cpu_peek_state(lily_dev *d, const lily_state *s, unsigned slot, uint16_t layer, float *dst, size_t room,
+                   size_t *n, lily_err *e)
 {
     (void)d;
     TRY(lily_state_peek(s, slot, layer, dst, room, n, e));

@@ -18,7 +18,7 @@ struct lily_state {
     const lily_weights *weights;
     uint32_t position;          /* tokens so far */
     uint64_t capacity;          /* tokens that kv has room for; set by the device */
-    float *recurrent;           /* [DeltaNet layers]: tail [K-1][C], then S [Gv][Dv][Dk], up to a multiple of 64 bytes */
+    float *recurrent;           /* [DeltaNet layers]: tail [K-1][C], then S [Gv][Dv][Dk]; whole 64 bytes a layer */
     lily_snapshot **snapshot;   /* ascending positions, none above `position` */
     uint32_t n_snapshots;
     uint32_t *count;            /* [V] for the penalties */
@@ -58,6 +58,7 @@ uint64_t lily_state_bytes(const lily_state *s);
 /* lily_dev_ops.state_cost, with keys and values of so many bytes an element. */
 void lily_state_cost(const lily_config *c, size_t kv_element, uint64_t *fixed, uint64_t *snapshot, uint64_t *per_token);
 /* lily_dev_ops.peek_state; for SLOT_KV all but the copy, which is left to the device. */
-int lily_state_peek(const lily_state *s, unsigned slot, uint16_t layer, float *dst, size_t room, size_t *n, lily_err *e);
+int lily_state_peek(const lily_state *s, unsigned slot, uint16_t layer, float *dst, size_t room, size_t *n,
+                    lily_err *e);
 
 #endif

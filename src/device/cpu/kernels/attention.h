@@ -84,12 +84,13 @@ static float attn_weigh(float *scores, uint32_t limit, float *max, float *sum)
 }
 
 /* out[i] = keep[i] out[i] + weights[i] . V for nq queries (constant), two vectors of columns at a time. */
-UNROLLED void attn_values_tile(const float *weights, int nq, const float *keep, const float *v, uint32_t n, uint32_t wide,
-                                    uint32_t d, int nd, float *out)
+UNROLLED void attn_values_tile(const float *weights, int nq, const float *keep, const float *v, uint32_t n,
+                               uint32_t wide, uint32_t d, int nd, float *out)
 {
     v8 acc[4][2];
     for (int i = 0; i < nq; i++)
-        for (int j = 0; j < nd; j++) acc[i][j] = v8_load(out + (size_t)i * wide + d + 8 * (uint32_t)j) * v8_set1(keep[i]);
+        for (int j = 0; j < nd; j++)
+            acc[i][j] = v8_load(out + (size_t)i * wide + d + 8 * (uint32_t)j) * v8_set1(keep[i]);
     for (uint32_t p = 0; p < n; p++)
         for (int j = 0; j < nd; j++) {
             v8 x = v8_load(v + (size_t)p * wide + d + 8 * (uint32_t)j);
@@ -99,7 +100,8 @@ UNROLLED void attn_values_tile(const float *weights, int nq, const float *keep, 
         for (int j = 0; j < nd; j++) v8_store(out + (size_t)i * wide + d + 8 * (uint32_t)j, acc[i][j]);
 }
 
-static void attn_values(const float *weights, int nq, const float *keep, const float *v, uint32_t n, uint32_t wide, float *out)
+static void attn_values(const float *weights, int nq, const float *keep, const float *v, uint32_t n, uint32_t wide,
+                        float *out)
 {
     uint32_t d = 0;
     for (; d + 16 <= wide; d += 16)

@@ -51,7 +51,8 @@ UNROLLED void delta_rows(const lily_cpu_delta *d, uint32_t row, int nr, uint32_t
         if (left)
             for (int r = 0; r < nr; r++) {
                 float *sc = s + (size_t)r * dk + whole;
-                v8_store_part(sc, v8_fma(change[r], v8_load_part(k + whole, left), v8_load_part(sc, left) * decay), left);
+                v8_store_part(sc, v8_fma(change[r], v8_load_part(k + whole, left), v8_load_part(sc, left) * decay),
+                              left);
             }
     }
 }
@@ -77,7 +78,8 @@ static void conv_channels(const float *u, const float *tail, const float *taps, 
             v8 sum = {0};
             uint32_t here = n - i < 8 ? n - i : 8;
             for (uint32_t j = 0; j < n_taps; j++) {
-                const float *in = t + j < before ? tail + (size_t)(t + j) * channels : u + (size_t)(t + j - before) * channels;
+                const float *in = t + j < before ? tail + (size_t)(t + j) * channels
+                                                 : u + (size_t)(t + j - before) * channels;
                 in += c + i;
                 v8 x = here == 8 ? v8_load(in) : v8_load_part(in, here);
                 sum = v8_fma(v8_load(taps + j * CONV_CHANNELS + i), x, sum);

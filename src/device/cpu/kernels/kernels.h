@@ -71,7 +71,8 @@ typedef struct lily_cpu_kernels {
     void (*rmsnorm)(const float *x, const float *weight, uint32_t n, float eps, float *out);
     /* out = rmsnorm(x, weight) * silu(z) */
     void (*gated_rmsnorm)(const float *x, const float *weight, const float *z, uint32_t n, float eps, float *out);
-    void (*l2norm)(const float *x, uint32_t n, float eps, float scale, float *out);  /* x / sqrt(sum x^2 + eps) * scale */
+    /* x / sqrt(sum x^2 + eps) * scale */
+    void (*l2norm)(const float *x, uint32_t n, float eps, float scale, float *out);
     void (*add)(const float *a, const float *b, uint32_t n, float *out);
     void (*axpy)(float a, const float *x, uint32_t n, float *y);                     /* y += a x */
     void (*silu_mul)(const float *gate, const float *up, uint32_t n, float *out);    /* silu(gate) * up */

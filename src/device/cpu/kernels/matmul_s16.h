@@ -101,7 +101,10 @@ typedef struct s16_affine {
     v8 scale[2], bias[2];
 } s16_affine;
 
-static inline v8 s16_load_affine(const uint8_t *p, uint32_t n) { return n >= 8 ? v8_load_bf16(p) : v8_load_bf16_part(p, n); }
+static inline v8 s16_load_affine(const uint8_t *p, uint32_t n)
+{
+    return n >= 8 ? v8_load_bf16(p) : v8_load_bf16_part(p, n);
+}
 
 /* Half as many, for groups of two blocks. */
 static inline v8 s16_load_pairs(const uint8_t *p, uint32_t n)
@@ -176,7 +179,10 @@ static inline v8 s16_dot(const __m256i code[4], const int16_t *q)
     return _mm256_cvtepi32_ps(_mm256_add_epi32(a, b));
 }
 
-static inline __m256i s16_codes(const uint8_t *codes) { return _mm256_loadu_si256((const __m256i *)(const void *)codes); }
+static inline __m256i s16_codes(const uint8_t *codes)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)codes);
+}
 
 /* The last block of a row may have only 32 columns (groups of 32). */
 static inline __m256i s16_half_codes(const uint8_t *codes)
@@ -215,7 +221,8 @@ UNROLLED void s16_tile(const lily_matrix *w, uint32_t row, uint32_t b, uint32_t 
         __m256i code[4];
         s16_unpack(group != 32 || i < whole ? s16_codes(codes + 32 * i) : s16_half_codes(codes + 32 * i), code);
         for (int t = 0; t < nt; t++)
-            acc[t] = v8_fma(s16_product_of(products[t], i, group), s16_dot(code, x[t].q + (size_t)(b + i) * 64), acc[t]);
+            acc[t] = v8_fma(s16_product_of(products[t], i, group),
+                            s16_dot(code, x[t].q + (size_t)(b + i) * 64), acc[t]);
     }
     for (int t = 0; t < nt; t++) sums[t].acc = acc[t];
 }
