@@ -11,6 +11,7 @@ typedef struct picker {
     float *logit, *weight; /* [n] */
     uint32_t *heap;        /* [n] ids */
     uint32_t n_heap;
+    bool worst_first; /* the heap's order */
 } picker;
 
 size_t lily_pick_room(uint32_t vocab)
@@ -86,22 +87,25 @@ static bool before(const picker *p, uint32_t a, uint32_t b)
     return p->logit[a] > p->logit[b] || (p->logit[a] == p->logit[b] && a < b);
 }
 
+/* Does a belong above b in the heap? */
+static bool above(const picker *p, uint32_t a, uint32_t b)
+{
+    return p->worst_first ? before(p, b, a) : before(p, a, b);
+}
+
 static void sift_down(picker *p, uint32_t i)
 {
     uint32_t id = p->heap[i];
     for (uint32_t child; (child = 2 * i + 1) < p->n_heap; i = child) {
-        if (child + 1 < p->n_heap && before(p, p->heap[child + 1], p->heap[child])) child++;
-        if (!before(p, p->heap[child], id)) break;
+        if (child + 1 < p->n_heap && above(p, p->heap[child + 1], p->heap[child])) child++;
+        if (!above(p, p->heap[child], id)) break;
         p->heap[i] = p->heap[child];
     }
     p->heap[i] = id;
 }
 
-static void make_heap(picker *p)
+static void order_heap(picker *p)
 {
-    p->n_heap = 0;
-    for (uint32_t i = 0; i < p->n; i++)
-        if (p->logit[i] > -INFINITY) p->heap[p->n_heap++] = i;
     for (uint32_t i = p->n_heap / 2; i-- > 0;) sift_down(p, i);
 }
 
@@ -113,36 +117,43 @@ static uint32_t pop(picker *p)
     return first;
 }
 
-/* The last candidate that top_k keeps, and the sum of weights up to it.  Building the heap is linear, and
- * only what is kept is sorted. */
-static uint32_t last_of_top_k(picker *p, uint32_t best, double *sum)
+static uint32_t last_of_all(const picker *p)
 {
-    uint32_t last = best, left = p->pick->top_k > 0 ? (uint32_t)p->pick->top_k : p->n;
-    *sum = 0;
-    if (left >= p->n) {
-        for (uint32_t i = 0; i < p->n; i++) {
-            *sum += p->weight[i];
-            if (before(p, last, i)) last = i;
-        }
-        return last;
-    }
-    make_heap(p);
-    while (left-- && p->n_heap) {
-        last = pop(p);
-        *sum += p->weight[last];
-    }
+    uint32_t last = 0;
+    for (uint32_t i = 1; i < p->n; i++)
+        if (before(p, last, i)) last = i;
     return last;
 }
 
+/* The last candidate that top_k keeps: a heap of the k best so far has it on top. */
+static uint32_t last_of_top_k(picker *p, uint32_t k)
+{
+    uint32_t i = 0;
+    p->worst_first = true;
+    for (p->n_heap = 0; i < p->n && p->n_heap < k; i++)
+        if (p->logit[i] > -INFINITY) p->heap[p->n_heap++] = i;
+    order_heap(p);
+    for (; i < p->n; i++) {
+        if (!before(p, i, p->heap[0])) continue;
+        p->heap[0] = i;
+        sift_down(p, 0);
+    }
+    return p->heap[0];
+}
+
+/* Building the heap is linear, and only what is kept is sorted. */
 static uint32_t last_of_top_p(picker *p, uint32_t last, double sum)
 {
     double reached = 0, wanted = p->pick->top_p * sum;
-    make_heap(p);
+    p->worst_first = false;
+    p->n_heap = 0;
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->logit[i] > -INFINITY && !before(p, last, i)) p->heap[p->n_heap++] = i;
+    order_heap(p);
     for (;;) {
         uint32_t id = pop(p);
         reached += p->weight[id];
-        if (id == last || reached >= wanted || !p->n_heap)
-            return id; /* the heap lists what is left in order */
+        if (reached >= wanted || !p->n_heap) return id;
     }
 }
 
@@ -157,9 +168,14 @@ static uint32_t draw(picker *p, uint32_t best)
 {
     const lily_pick *k = p->pick;
     const double most = p->logit[best];
-    for (uint32_t i = 0; i < p->n; i++) p->weight[i] = (float)exp((p->logit[i] - most) / k->temperature);
-    double sum;
-    uint32_t last = last_of_top_k(p, best, &sum), chosen = best;
+    const bool some = k->top_k > 0 && (uint32_t)k->top_k < p->n;
+    uint32_t last = some ? last_of_top_k(p, (uint32_t)k->top_k) : last_of_all(p), chosen = best;
+    double sum = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (before(p, last, i)) continue; /* its weight is never looked at */
+        p->weight[i] = (float)exp((p->logit[i] - most) / k->temperature);
+        sum += p->weight[i];
+    }
     if (k->top_p < 1) last = last_of_top_p(p, last, sum);
     sum = 0;
     for (uint32_t i = 0; i < p->n; i++)
