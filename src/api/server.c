@@ -18,6 +18,7 @@ typedef struct server {
     const lily_server_options *o;
     pthread_t main, loader;
     lily_engine *engine;            /* set by the loader, read after it was joined */
+    atomic_bool stop;               /* the loader need not go on */
     int load_rc;
     lily_err load_err;
 } server;
@@ -61,7 +62,9 @@ static int open_http(server *s, lily_err *e)
 static void *load(void *arg)
 {
     server *s = arg;
-    s->load_rc = lily_engine_open(&s->engine, &s->o->engine, &s->load_err);
+    lily_engine_options o = s->o->engine;
+    o.cancel = &s->stop;
+    s->load_rc = lily_engine_open(&s->engine, &o, &s->load_err);
     pthread_kill(s->main, SIGUSR1);
     return NULL;
 }
@@ -104,15 +107,18 @@ static int serve(server *s, const sigset_t *ends, lily_err *e)
     sigset_t all = *ends;
     sigaddset(&all, SIGUSR1);
     bool ready = false, stop = false;
-    while (!ready || !stop) {    /* a model that is still loading cannot be left alone */
+    while (!ready || !stop) {    /* the loader is waited for: it owns what it has opened */
         int which;
         sigwait(&all, &which);
         if (which != SIGUSR1) {
             stop = true;
+            atomic_store(&s->stop, true);
             continue;
         }
         ready = true;
-        TRY(loaded(s, e));
+        int rc = loaded(s, e);
+        if (rc == LILY_CANCELLED) break;
+        if (rc != LILY_OK) return rc;
         if (!stop) lily_log(LILY_LOG_INFO, "ready: %s on %s", lily_engine_model_name(s->engine),
                             lily_engine_device_text(s->engine));
     }

@@ -80,20 +80,23 @@ static void keep_missing(blocks *l)
     l->n = n;
 }
 
-int lily_model_warm(const lily_ckpt *c, void (*progress)(void *user, double fraction), void *user, lily_err *e)
+int lily_model_warm(const lily_ckpt *c, const atomic_bool *cancel, void (*progress)(void *user, double fraction),
+                    void *user, lily_err *e)
 {
     blocks l = {.page = (uintptr_t)sysconf(_SC_PAGESIZE)};
+    int rc = LILY_OK;
     TRY(list(&l, c, e));
     keep_missing(&l);
     size_t told = 0;
-    for (size_t i = 0; i < l.n; i++) {
+    for (size_t i = 0; i < l.n && rc == LILY_OK; i++) {
         for (size_t k = i ? i + AHEAD : 0; k <= i + AHEAD && k < l.n; k++)
             posix_madvise((void *)l.block[k].at, l.block[k].bytes, POSIX_MADV_WILLNEED);
         touch(&l.block[i], l.page);
+        if (cancel && atomic_load(cancel)) rc = lily_fail(e, LILY_CANCELLED, "stopped while reading weights");
         if (!progress || 100 * (i + 1) / l.n == told) continue;
         told = 100 * (i + 1) / l.n;
         progress(user, (double)(i + 1) / (double)l.n);
     }
     lily_free(l.block);
-    return LILY_OK;
+    return rc;
 }

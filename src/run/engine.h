@@ -7,6 +7,7 @@
 #ifndef LILY_RUN_ENGINE_H
 #define LILY_RUN_ENGINE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,6 +34,7 @@ typedef struct lily_engine_options {
     /* Long steps tell how far they are: what, from 0 to 1. May be NULL. Called on the opening thread. */
     void (*progress)(void *user, const char *what, double fraction);
     void *user;
+    const atomic_bool *cancel;      /* set by another thread: opening ends soon with LILY_CANCELLED. May be NULL */
 } lily_engine_options;
 
 enum { LILY_DEFAULT_CONTEXT = 32768, LILY_DEFAULT_CHUNK = 512, LILY_DEFAULT_QUEUE = 64 };

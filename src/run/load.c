@@ -107,7 +107,7 @@ static int make_ready(lily_loaded *m, const lily_engine_options *o, lily_err *e)
 {
     TRY(lily_memory_fits(&m->memory, o->memory_limit, m->context, e));
     say_memory(&m->memory, m->context);
-    TRY(lily_model_warm(m->ckpt, tell_warm, (void *)o, e));
+    TRY(lily_model_warm(m->ckpt, o->cancel, tell_warm, (void *)o, e));
     TRY(m->ops->load(m->dev, m->model, &m->weights, e));
     tell(o, "preparing the device", 0.9);
     TRY(m->ops->prepare(m->dev, m->weights, m->decode, &m->run_decode, e));

@@ -25,13 +25,13 @@ static void a_warm_checkpoint_is_left_alone(void **state)
     lily_ckpt *c;
     told first = {0}, second = {0};
     check_ok(lily_ckpt_open(&c, LILY_SOURCE_DIR "/models/demo", &e), &e);
-    check_ok(lily_model_warm(c, on_progress, &first, &e), &e);
+    check_ok(lily_model_warm(c, NULL, on_progress, &first, &e), &e);
     assert_in_range(first.calls, 0, 100);
     assert_true(first.calls == 0 || first.last == 1);
-    check_ok(lily_model_warm(c, on_progress, &second, &e), &e);
+    check_ok(lily_model_warm(c, NULL, on_progress, &second, &e), &e);
     assert_int_equal(second.calls, 0);
     lily_mem_fail_after(0);
-    int rc = lily_model_warm(c, on_progress, &second, &e);
+    int rc = lily_model_warm(c, NULL, on_progress, &second, &e);
     lily_mem_fail_after(-1);
     check_fails(rc, LILY_NO_MEMORY, &e);
     lily_ckpt_close(c);
