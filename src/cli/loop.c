@@ -5,6 +5,7 @@
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
+#include <wchar.h>
 
 #include "base/buf.h"
 #include "cli/chat.h"
@@ -144,7 +145,7 @@ static int run_slash(loop *l, const char *line, lily_err *e)
 
 /* Ctrl-C while typing: the line is forgotten.  The editor reads it as a character (see open_editor), because a signal
  * would leave its terminal in an unknown mode. */
-static unsigned char cancel_line(EditLine *el, int key)
+static unsigned char cancel_line(EditLine *el, wint_t key)
 {
     (void)key;
     loop *l;
@@ -172,7 +173,8 @@ static EditLine *open_editor(loop *l, History *lines)
     el_set(el, EL_EDITOR, "emacs");
     el_set(el, EL_CLIENTDATA, l);
     el_set(el, EL_SETTY, "-d", "-isig", NULL);
-    el_set(el, EL_ADDFN, "lily-cancel", "forget the line", cancel_line);
+    /* The wide form keeps the two names; the other one copies them and never frees the copies. */
+    el_wset(el, EL_ADDFN, L"lily-cancel", L"forget the line", cancel_line);
     el_set(el, EL_BIND, "^C", "lily-cancel", NULL);
     return el;
 }

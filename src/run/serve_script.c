@@ -20,7 +20,7 @@ static int pause_ms(const lily_turn *t, uint32_t ms, lily_err *e)
 
 /* A script is faster than any reader of its replies; without this it would be over before a stop string was
  * seen. Who was slower than this once is not waited for again. */
-enum { KEEP_STEP_MS = 200 };
+enum { KEEP_STEP_MS = 1000 };
 
 /* The prompt is "read" in ten steps. */
 static int pretend_to_read(lily_turn *t, uint32_t ms, lily_err *e)
