@@ -103,13 +103,18 @@ static bool same_value(const json_t *a, const json_t *b)
     return json_equal((json_t *)a, (json_t *)b);
 }
 
-static bool lists_exclude(const json_t *a, const json_t *b)
+static bool take_one(uint32_t *left)
+{
+    return *left > 0 && (*left)-- > 0;
+}
+
+static bool lists_exclude(const json_t *a, const json_t *b, uint32_t *left)
 {
     const json_t *x, *y;
     if (!listed(a, 0) || !listed(b, 0)) return false;
     for (size_t i = 0; (x = listed(a, i)); i++)
         for (size_t k = 0; (y = listed(b, k)); k++)
-            if (same_value(x, y) || json_is_array(x) || json_is_object(x)) return false;
+            if (!take_one(left) || same_value(x, y) || json_is_array(x) || json_is_object(x)) return false;
     return true;
 }
 
@@ -123,26 +128,27 @@ static bool requires(const json_t *s, const char *name)
     return false;
 }
 
-static bool exclude(const json_t *root, const json_t *a, const json_t *b, int look)
+static bool exclude(const json_t *root, const json_t *a, const json_t *b, int look, uint32_t *left)
 {
     const char *ra = json_string_value(json_object_get(a, "$ref")),
                *rb = json_string_value(json_object_get(b, "$ref"));
-    if (!a || !b || look == 0) return false;
-    if (ra) return exclude(root, json_schema_at(root, ra), b, look - 1);
-    if (rb) return exclude(root, a, json_schema_at(root, rb), look - 1);
+    if (!a || !b || look == 0 || !take_one(left)) return false;
+    if (ra) return exclude(root, json_schema_at(root, ra), b, look - 1, left);
+    if (rb) return exclude(root, a, json_schema_at(root, rb), look - 1, left);
     unsigned both = types_of(a) & types_of(b);
-    if (both == 0 || lists_exclude(a, b)) return true;
+    if (both == 0 || lists_exclude(a, b, left)) return true;
     if (both != OBJECT) return false;
     const char *name;
     json_t *member;
     json_object_foreach (json_object_get((json_t *)a, "properties"), name, member) {
         const json_t *other = json_object_get(json_object_get(b, "properties"), name);
-        if (requires(a, name) && requires(b, name) && exclude(root, member, other, look - 1)) return true;
+        if (requires(a, name) && requires(b, name) && exclude(root, member, other, look - 1, left))
+            return true;
     }
     return false;
 }
 
-bool json_schemas_exclude(const json_t *root, const json_t *a, const json_t *b)
+bool json_schemas_exclude(const json_t *root, const json_t *a, const json_t *b, uint32_t *left)
 {
-    return exclude(root, a, b, LOOK);
+    return exclude(root, a, b, LOOK, left);
 }

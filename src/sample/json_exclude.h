@@ -5,10 +5,12 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* The schema that a reference "#/…" leads to, NULL if there is none. */
 const json_t *json_schema_at(const json_t *root, const char *ref);
-/* True only if no value fits both: by types, by enumerated values, or by a member that both require. */
-bool json_schemas_exclude(const json_t *root, const json_t *a, const json_t *b);
+/* True only if no value fits both: by types, by enumerated values, or by a member that both require.  Each
+ * comparison takes one off *left; false when none is left. */
+bool json_schemas_exclude(const json_t *root, const json_t *a, const json_t *b, uint32_t *left);
 
 #endif

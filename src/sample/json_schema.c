@@ -10,7 +10,8 @@
 #include "text/big_number.h"
 
 /* What a schema may cost. */
-enum { MAX_NESTING = 64, MAX_SCHEMAS = 20000, MAX_NAMES = 1024, MAX_ALTERNATIVES = 1024 };
+enum { MAX_NESTING = 64, MAX_SCHEMAS = 20000, MAX_NAMES = 2048, MAX_REFS = 256, MAX_ALTERNATIVES = 1024 };
+enum { MAX_COMPARED = 200000 }; /* pairs of schemas and values, for all oneOf together */
 
 typedef struct reference {
     const json_t *target;
@@ -27,6 +28,7 @@ typedef struct compiler {
     lily_buf place; /* "#/properties/x" */
     int nesting;
     uint32_t n_schemas;
+    uint32_t compared; /* what is left of MAX_COMPARED */
     lily_err *e;
 } compiler;
 
@@ -171,13 +173,26 @@ static int refer(compiler *c, const json_t *s, uint32_t next, uint32_t *out)
     if (!target) return REFUSE(c, LILY_ARGUMENT, "'$ref' to '%.80s', which does not exist", name);
     size_t i = 0;
     while (i < c->n_refs && c->refs[i].target != target) i++;
-    if (i == MAX_NAMES) return REFUSE(c, LILY_UNSUPPORTED, "more than %d references", MAX_NAMES);
+    if (i == MAX_REFS) return REFUSE(c, LILY_UNSUPPORTED, "more than %d references", MAX_REFS);
     if (i == c->n_refs) c->refs[c->n_refs++] = (reference){target, name, lily_grammar_rule(c->g)};
     *out = lily_grammar_call(c->g, c->refs[i].rule, next);
     return LILY_OK;
 }
 
 /* ---- alternatives ---- */
+
+/* oneOf: no value fits the i-th alternative and an earlier one. */
+static int check_excluded(compiler *c, const json_t *list, size_t i)
+{
+    for (size_t k = 0; k < i; k++) {
+        if (json_schemas_exclude(c->root, json_array_get(list, k), json_array_get(list, i), &c->compared))
+            continue;
+        if (c->compared == 0)
+            return REFUSE(c, LILY_UNSUPPORTED, "'oneOf' takes more than %d comparisons", MAX_COMPARED);
+        return REFUSE(c, LILY_UNSUPPORTED, "'oneOf': alternatives %zu and %zu may fit the same value", k, i);
+    }
+    return LILY_OK;
+}
 
 static int alternatives(compiler *c, const json_t *s, const char *name, uint32_t next, uint32_t *out)
 {
@@ -190,10 +205,7 @@ static int alternatives(compiler *c, const json_t *s, const char *name, uint32_t
     for (size_t i = 0; i < n; i++) {
         char number[24];
         uint32_t one;
-        for (size_t k = 0; k < i && strcmp(name, "oneOf") == 0; k++)
-            if (!json_schemas_exclude(c->root, json_array_get(list, k), json_array_get(list, i)))
-                return REFUSE(c, LILY_UNSUPPORTED, "'oneOf': alternatives %zu and %zu may fit the same value",
-                              k, i);
+        if (strcmp(name, "oneOf") == 0) TRY(check_excluded(c, list, i));
         snprintf(number, sizeof number, "%zu", i);
         TRY(below(c, json_array_get(list, i), name, number, next, &one));
         *out = lily_grammar_split(c->g, *out, one);
@@ -322,51 +334,63 @@ typedef struct member {
     bool required, declared;
 } member;
 
-/* The members that have names, in order: those of `properties`, then others that are required. */
-static int read_members(compiler *c, const json_t *s, json_t **names, member **out)
+/* The names that `s` requires, as an object's; those that are no property are added to `names`. */
+static int read_required(compiler *c, const json_t *s, json_t *names, json_t *needed)
 {
-    const json_t *properties = json_object_get(s, "properties"), *required = json_object_get(s, "required");
-    const json_t *other = json_object_get(s, "additionalProperties");
-    const char *name;
-    json_t *value;
-    size_t n = 0;
-    if ((properties && !json_is_object(properties)) || (required && !json_is_array(required)))
-        return REFUSE(c, LILY_ARGUMENT, "'properties' must be an object and 'required' a list");
-    if (json_object_size(properties) > MAX_NAMES || json_array_size(required) > MAX_NAMES)
-        return REFUSE(c, LILY_UNSUPPORTED, "more than %d names", MAX_NAMES);
-    *names = properties ? json_copy((json_t *)properties) : json_object();
-    bool failed = !*names;
-    for (size_t i = 0; i < json_array_size(required) && !failed; i++) {
-        name = json_string_value(json_array_get(required, i));
+    const json_t *required = json_object_get(s, "required"),
+                 *other = json_object_get(s, "additionalProperties");
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        const char *name = json_string_value(json_array_get(required, i));
         if (!name) return REFUSE(c, LILY_ARGUMENT, "'required' must be a list of names");
-        if (!json_object_get(*names, name))
+        bool failed = json_object_set_new(needed, name, json_true()) != 0;
+        if (!json_object_get(names, name))
             failed =
-                json_object_set_new(*names, name, other ? json_incref((json_t *)other) : json_true()) != 0;
-    }
-    *out = failed ? NULL : lily_calloc(json_object_size(*names), sizeof **out);
-    if (!*out) return lily_no_memory(c->e, json_object_size(*names) * sizeof **out, "a schema");
-    json_object_foreach (*names, name, value) {
-        (*out)[n++] = (member){name, value, false, json_object_get(properties, name) != NULL};
-        for (size_t i = 0; i < json_array_size(required) && !(*out)[n - 1].required; i++)
-            (*out)[n - 1].required = strcmp(json_string_value(json_array_get(required, i)), name) == 0;
+                json_object_set_new(names, name, other ? json_incref((json_t *)other) : json_true()) != 0 ||
+                failed;
+        if (failed) return lily_no_memory(c->e, 0, "a schema");
     }
     return LILY_OK;
 }
 
-/* From the last member to the first. `first`: where no member was written yet, `after`: where one was. */
-static int members(compiler *c, const member *m, size_t n, uint32_t *first, uint32_t *after)
+/* The members that have names, in order: those of `properties`, then others that are required. */
+static int read_members(compiler *c, const json_t *s, json_t *names, json_t *needed, member **out)
+{
+    const json_t *properties = json_object_get(s, "properties");
+    const char *name;
+    json_t *value;
+    size_t n = 0;
+    TRY(read_required(c, s, names, needed));
+    *out = lily_calloc(json_object_size(names), sizeof **out);
+    if (!*out) return lily_no_memory(c->e, json_object_size(names) * sizeof **out, "a schema");
+    json_object_foreach (names, name, value)
+        (*out)[n++] = (member){name, value, json_object_get(needed, name) != NULL,
+                               json_object_get(properties, name) != NULL};
+    return LILY_OK;
+}
+
+/* Where an object can go on. */
+typedef struct places {
+    uint32_t end;   /* white space and the brace */
+    uint32_t one;   /* a member that must come */
+    uint32_t after; /* behind a member */
+    bool needs;     /* a required member is still to come */
+} places;
+
+/* Puts the n members before the places that follow them, from the last to the first. */
+static int members(compiler *c, const member *m, size_t n, places *at)
 {
     lily_grammar *g = c->g;
     while (n-- > 0) {
         uint32_t value;
         if (m[n].declared)
-            TRY(below(c, m[n].schema, "properties", m[n].name, *after, &value));
+            TRY(below(c, m[n].schema, "properties", m[n].name, at->after, &value));
         else
-            TRY(below(c, m[n].schema, "additionalProperties", NULL, *after, &value));
+            TRY(below(c, m[n].schema, "additionalProperties", NULL, at->after, &value));
         uint32_t one = part_key(&c->p, m[n].name, lily_grammar_text(g, ":", 1, part_space(&c->p, value)));
-        uint32_t next = lily_grammar_text(g, ",", 1, part_space(&c->p, one));
-        *first = m[n].required ? one : lily_grammar_split(g, one, *first);
-        *after = m[n].required ? next : lily_grammar_split(g, next, *after);
+        at->one = m[n].required ? one : lily_grammar_split(g, one, at->one);
+        at->needs = at->needs || m[n].required;
+        uint32_t comma = lily_grammar_text(g, ",", 1, part_space(&c->p, at->one));
+        at->after = at->needs ? comma : lily_grammar_split(g, at->end, comma);
     }
     return LILY_OK;
 }
@@ -376,30 +400,36 @@ static int object_of(compiler *c, const json_t *s, const json_t *names, const me
 {
     lily_grammar *g = c->g;
     const json_t *other = json_object_get(s, "additionalProperties");
-    uint32_t close = lily_grammar_text(g, "}", 1, next), end = part_space(&c->p, close), first = close,
-             after = end;
+    uint32_t close = lily_grammar_text(g, "}", 1, next), end = part_space(&c->p, close);
+    places at = {.end = end, .one = lily_grammar_never(g), .after = end};
     if (!other && !json_object_get(s, "properties")) other = json_true();
     if (other && !json_is_false(other)) {
         uint32_t value;
-        after = lily_grammar_split(g, LILY_GRAMMAR_END, LILY_GRAMMAR_END);
-        TRY(below(c, other, "additionalProperties", NULL, after, &value));
-        uint32_t one = part_other_key(&c->p, names, lily_grammar_text(g, ":", 1, part_space(&c->p, value)));
-        lily_grammar_set_split(g, after, end, lily_grammar_text(g, ",", 1, part_space(&c->p, one)));
-        first = lily_grammar_split(g, close, one);
+        at.after = lily_grammar_split(g, LILY_GRAMMAR_END, LILY_GRAMMAR_END);
+        TRY(below(c, other, "additionalProperties", NULL, at.after, &value));
+        at.one = part_other_key(&c->p, names, lily_grammar_text(g, ":", 1, part_space(&c->p, value)));
+        lily_grammar_set_split(g, at.after, end, lily_grammar_text(g, ",", 1, part_space(&c->p, at.one)));
     }
-    TRY(members(c, m, json_object_size(names), &first, &after));
+    TRY(members(c, m, json_object_size(names), &at));
+    uint32_t first = at.needs ? at.one : lily_grammar_split(g, close, at.one);
     *out = lily_grammar_text(g, "{", 1, part_space(&c->p, first));
     return LILY_OK;
 }
 
 static int object(compiler *c, const json_t *s, uint32_t next, uint32_t *out)
 {
-    json_t *names = NULL;
+    const json_t *properties = json_object_get(s, "properties"), *required = json_object_get(s, "required");
     member *m = NULL;
-    int rc = read_members(c, s, &names, &m);
+    if ((properties && !json_is_object(properties)) || (required && !json_is_array(required)))
+        return REFUSE(c, LILY_ARGUMENT, "'properties' must be an object and 'required' a list");
+    if (json_object_size(properties) + json_array_size(required) > MAX_NAMES)
+        return REFUSE(c, LILY_UNSUPPORTED, "more than %d names", MAX_NAMES);
+    json_t *names = properties ? json_copy((json_t *)properties) : json_object(), *needed = json_object();
+    int rc = names && needed ? read_members(c, s, names, needed, &m) : lily_no_memory(c->e, 0, "a schema");
     if (rc == LILY_OK) rc = object_of(c, s, names, m, next, out);
     lily_free(m);
     json_decref(names);
+    json_decref(needed);
     return rc;
 }
 
@@ -514,8 +544,8 @@ static int finish(json_parts *p, uint32_t node, lily_err *e)
 static int compile(compiler *c)
 {
     uint32_t start, node;
-    c->refs = lily_calloc(MAX_NAMES, sizeof *c->refs);
-    if (!c->refs) return lily_no_memory(c->e, MAX_NAMES * sizeof *c->refs, "a schema");
+    c->refs = lily_calloc(MAX_REFS, sizeof *c->refs);
+    if (!c->refs) return lily_no_memory(c->e, MAX_REFS * sizeof *c->refs, "a schema");
     TRY(set_place(c, "#"));
     TRY(schema(c, c->root, LILY_GRAMMAR_END, &start));
     for (; c->n_done < c->n_refs; c->n_done++) {
@@ -531,7 +561,7 @@ static int compile(compiler *c)
 
 int lily_json_schema(lily_grammar **out, const json_t *schema_, lily_err *e)
 {
-    compiler c = {.root = schema_, .e = e};
+    compiler c = {.root = schema_, .compared = MAX_COMPARED, .e = e};
     TRY(lily_grammar_new(&c.g, e));
     parts_init(&c.p, c.g);
     int rc = compile(&c);

@@ -1,4 +1,5 @@
 /* What schemas accept and what they refuse, byte by byte. */
+#include <stdio.h>
 #include <string.h>
 
 #include "../check.h"
@@ -178,6 +179,31 @@ static void test_refused(void **state)
     }
 }
 
+/* Schemas that would cost too much are refused, and large ones that are sound work. */
+static void test_size(void **state)
+{
+    (void)state;
+    lily_err e;
+    lily_grammar *g;
+    json_t *properties = json_object(), *alternatives = json_array(), *text = json_object();
+    char name[16];
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "p%d", i);
+        json_object_set(properties, name, json_true());
+        json_array_append_new(alternatives, json_pack("{s:i}", "const", i));
+    }
+    json_object_set_new(text, "properties", properties);
+    check_ok(lily_json_schema(&g, text, &e), &e);
+    assert_true(fits(g, false, "{\"p0\":1, \"p500\":[], \"p999\":{}}"));
+    assert_false(fits(g, false, "{\"p5\":1, \"p4\":1}"));
+    lily_grammar_let_go(g);
+    json_object_clear(text);
+    json_object_set_new(text, "oneOf", alternatives);
+    check_fails(lily_json_schema(&g, text, &e), LILY_UNSUPPORTED, &e);
+    assert_non_null(strstr(e.text, "comparisons"));
+    json_decref(text);
+}
+
 static void test_white_space_after_a_thought(void **state)
 {
     (void)state;
@@ -248,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_size),
         cmocka_unit_test(test_white_space_after_a_thought),
         cmocka_unit_test(test_depth_has_an_end),
         cmocka_unit_test(test_lost_memory),
