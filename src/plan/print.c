@@ -18,9 +18,9 @@ static void print_set(lily_buf *out, uint64_t set, const char *(*name)(unsigned)
 static void print_layer(lily_buf *out, uint16_t layer)
 {
     if (layer == LILY_BEFORE_LAYERS)
-        lily_buf_printf(out, "%5s", "in");
+        lily_buf_printf(out, "%6s", "in");
     else
-        lily_buf_printf(out, "%5u", layer);
+        lily_buf_printf(out, "%6u", layer);
 }
 
 static void print_stage(const lily_plan *p, const lily_plan_device *d, uint32_t i, lily_buf *out)
@@ -70,13 +70,13 @@ static uint32_t repeats(const lily_plan *p, uint32_t first, uint32_t end)
 
 static void print_stages(const lily_plan *p, const lily_plan_device *d, bool whole, lily_buf *out)
 {
-    lily_buf_printf(out, "%5s%5s%6s  %c %-18s {steps}  reads -> writes  after stages\n", "stage", "layer", "level", '|',
+    lily_buf_printf(out, "%5s%6s%6s  %c %-18s {steps}  reads -> writes  after stages\n", "stage", "layer", "level", '|',
                     "row");
     for (uint32_t first = 0, end; first < p->n_stages; first = end) {
         end = layer_end(p, first);
         uint32_t like = whole ? first : repeats(p, first, end);
         if (like != first) {
-            lily_buf_printf(out, "%5" PRIu32 "%5u%6u    as layer %u\n", first, p->stages[first].layer,
+            lily_buf_printf(out, "%5" PRIu32 "%6u%6u    as layer %u\n", first, p->stages[first].layer,
                             p->stages[first].level, p->stages[like].layer);
             continue;
         }
