@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static _Atomic int shown = LILY_LOG_INFO;
 
@@ -19,5 +20,6 @@ void lily_log(enum lily_log_level level, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    fprintf(stderr, "lily: %s\n", text);
+    /* On a terminal, in place of a progress bar that stands there. */
+    fprintf(stderr, "%slily: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", text);
 }

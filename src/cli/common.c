@@ -50,11 +50,21 @@ static char *find_demo_model(void)
     return NULL;
 }
 
+/* Whether a folder named by a person can be a checkpoint; what is in it is read later. */
+static int check_folder(const char *dir, lily_err *e)
+{
+    if (!lily_file_exists(dir)) return lily_fail(e, LILY_IO, "%s: there is no such folder", dir);
+    char *config = lily_path_join(dir, "config.json");
+    if (!config) return lily_no_memory(e, strlen(dir), "a path");
+    bool found = lily_file_exists(config);
+    lily_free(config);
+    return found ? LILY_OK : lily_fail(e, LILY_IO, "%s: not a checkpoint folder, config.json is not in it", dir);
+}
+
 static int find_model(const lily_args *a, char **dir, lily_err *e)
 {
     if (lily_arg_given(a, OPT_MODEL)) {
-        if (!lily_file_exists(a->value[OPT_MODEL]))
-            return lily_fail(e, LILY_IO, "%s: there is no such folder", a->value[OPT_MODEL]);
+        TRY(check_folder(a->value[OPT_MODEL], e));
         *dir = lily_strdup(a->value[OPT_MODEL]);
         return *dir ? LILY_OK : lily_no_memory(e, strlen(a->value[OPT_MODEL]), "a path");
     }

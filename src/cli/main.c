@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "cli/commands.h"
 #include "device/dev.h"
 #include "version.h"
@@ -44,7 +45,7 @@ static int run(enum lily_command command, const lily_args *a, lily_err *e)
 static int fail(const lily_err *e)
 {
     fflush(stdout);
-    fprintf(stderr, "lily: %s\n", e->text);
+    lily_log(LILY_LOG_ERROR, "%s", e->text);
     return lily_err_exit_status(e->code);
 }
 
@@ -62,9 +63,17 @@ static int end(void)
     return fail(&e);
 }
 
+static int unknown_command(const char *name)
+{
+    lily_err e;
+    lily_fail(&e, LILY_ARGUMENT, "unknown command '%s' (see lily --help)", name);
+    return fail(&e);
+}
+
 static int help(const char *name)
 {
     enum lily_command command = name ? lily_command_find(name) : 0;
+    if (name && !command) return unknown_command(name);
     if (command)
         lily_help_command(stdout, command);
     else
@@ -89,10 +98,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "help") == 0) return help(argc > 2 ? argv[2] : NULL);
 
     enum lily_command command = lily_command_find(argv[1]);
-    if (!command) {
-        lily_fail(&e, LILY_ARGUMENT, "unknown command '%s' (see lily --help)", argv[1]);
-        return fail(&e);
-    }
+    if (!command) return unknown_command(argv[1]);
     lily_args args;
     int rc = lily_args_parse(&args, command, argc, argv, &e);
     if (rc == LILY_OK && lily_arg_given(&args, OPT_HELP)) {

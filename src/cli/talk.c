@@ -174,6 +174,7 @@ int lily_talk_ask(lily_talk *t, const char *question, size_t n, bool *interrupte
     TRY_TO(done, add_message(t, "user", &asked, NULL, e));
     TRY_TO(done, run_answer(t, &s, interrupted, e));
     if (s.text.len || s.reasoning.len) putchar('\n');
+    fflush(stdout);    /* before the figures, wherever both go */
     if (t->stats) show_stats(&s);
     if (s.text.len || !*interrupted) rc = add_message(t, "assistant", &s.text, &s.reasoning, e);
 done:

@@ -38,7 +38,7 @@ def test_help_and_version(lily):
     assert "\nref" in version.stdout and "\ncpu" in version.stdout
 
 
-@pytest.mark.parametrize("args", [[], ["nonsense"], ["chat", "--nonsense"], ["score"], ["bench", "--lengths", "x"],
+@pytest.mark.parametrize("args", [[], ["nonsense"], ["help", "nonsense"], ["chat", "--nonsense"], ["score"], ["bench", "--lengths", "x"],
                                   ["serve", "--port", "99999"], ["inspect", "--without", "nonsense"],
                                   ["inspect", "plan", "--device", "nonsense"], ["chat", "--device", "cpu:nonsense"]])
 def test_a_slip_is_one_line_and_not_zero(lily, args):
@@ -62,6 +62,9 @@ def test_a_model_that_is_not_there(lily, tmp_path):
         r = lily(*command, "--model", tmp_path / "none")
         assert 0 < r.returncode < 126
         assert r.stderr.splitlines()[-1] == f"lily: {tmp_path}/none: there is no such folder"
+    r = lily("inspect", "--model", tmp_path)
+    assert r.returncode == 3
+    assert r.stderr == f"lily: {tmp_path}: not a checkpoint folder, config.json is not in it\n"
 
 
 def test_plans_change_with_switches(lily):
@@ -109,11 +112,14 @@ def test_bench_prints_the_schema(lily):
 ASK = ["chat", "--temperature", "0", "--thinking", "off"]
 
 
-def test_one_shot_and_pipe_give_the_same_answer(lily):
+def test_one_shot_and_pipe_give_the_same_answer(lily, build_dir):
     shot = lily(*ASK, "-p", "What is the capital of France?")
     assert shot.returncode == 0 and "Paris" in shot.stdout and "\x1b" not in shot.stdout
     assert lily(*ASK, stdin="What is the capital of France?").stdout == shot.stdout
     assert "tok/s" in lily(*ASK, "-p", "hello", "--stats").stderr
+    both = subprocess.run([build_dir / "lily", *ASK, "-p", "hello", "--stats"], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120).stdout
+    assert both.splitlines()[-1].startswith("prompt ")
     assert lily(*ASK, "-p", " ").returncode != 0
 
 
@@ -173,6 +179,10 @@ def terminal(build_dir):
             os.waitpid(t.pid, 0)
         except (ProcessLookupError, ChildProcessError):
             pass
+
+
+def test_lines_take_the_place_of_the_progress_bar(terminal):
+    assert "\r\x1b[Klily: " in terminal().expect("planned: ")
 
 
 def test_a_conversation(terminal):
