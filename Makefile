@@ -54,11 +54,11 @@ test-all: setup-test  ## with sanitizers and fuzzing, at most 90 minutes
 nightly: test-all  ## with the full-size model (20 GB of disk)
 	$(CTEST) -L nightly
 
-lint:  ## layers, file sizes, formatting, static analysis
+lint:  ## layers, file sizes, private paths, static analysis
 	tools/lint.sh
 
 install: all  ## into CMAKE_INSTALL_PREFIX
 	cmake --install $(BUILD)
 
-clean:
+clean:  ## remove the build folder
 	rm -rf $(BUILD)
