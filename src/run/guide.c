@@ -12,10 +12,13 @@ static int32_t added(const lily_loaded *m, const char *text)
 
 int lily_guide_begin(lily_guide *g, const lily_loaded *m, const lily_ask *ask, lily_err *e)
 {
-    *g = (lily_guide){.m = m, .think_end = -1, .call = -1};
+    *g = (lily_guide){.m = m, .think_end = -1, .call = -1, .call_end = -1};
     if (!ask->grammar) return LILY_OK;
     if (ask->in_think) g->think_end = added(m, "</think>");
-    if (ask->may_call) g->call = added(m, "<tool_call>");
+    if (ask->may_call) {
+        g->call = added(m, "<tool_call>");
+        g->call_end = added(m, "</tool_call>");
+    }
     g->thinking = g->think_end >= 0;
     TRY(lily_mask_new(&g->mask, m->trie, ask->grammar, ask->in_think, e));
     size_t words = lily_token_trie_words(m->trie);
@@ -46,13 +49,13 @@ static bool any_bit(const uint32_t *mask, size_t words)
     return false;
 }
 
-/* Everything but the end of the turn. */
+/* Everything, but the end of the turn only behind a call. */
 static const uint32_t *thought_mask(lily_guide *g)
 {
     size_t words = lily_token_trie_words(g->m->trie);
     memset(g->own, 0xff, words * sizeof *g->own);
     for (uint32_t i = 0; i < g->m->config->n_eos; i++)
-        if (g->m->config->eos[i] / 32 < (int32_t)words) set_bit(g->own, g->m->config->eos[i], false);
+        if (g->m->config->eos[i] / 32 < (int32_t)words) set_bit(g->own, g->m->config->eos[i], g->called);
     return g->own;
 }
 
@@ -93,6 +96,7 @@ int lily_guide_take(lily_guide *g, int32_t id, const char *bytes, size_t n, bool
     if (!g->mask) return LILY_OK;
     if (g->thinking) {
         g->thinking = id != g->think_end;
+        g->called = (id >= 0 && id == g->call_end) || (g->called && is_blank(bytes, n));
         return LILY_OK;
     }
     if (id >= 0 && id == g->call && !g->begun) {
@@ -109,5 +113,5 @@ int lily_guide_take(lily_guide *g, int32_t id, const char *bytes, size_t n, bool
 
 bool lily_guide_may_end(const lily_guide *g)
 {
-    return !g->mask || (!g->thinking && lily_mask_complete(g->mask));
+    return !g->mask || (g->thinking ? g->called : lily_mask_complete(g->mask));
 }

@@ -1,7 +1,8 @@
 /* guide.h - what a reply must be, token by token.  Private to src/run.
  *
- * A thought comes first and is free, but for its end: the turn cannot end inside it.  Behind </think> the
- * grammar holds, or a tool call may begin, after which all is free. */
+ * A thought comes first and is free, but the turn cannot end inside it, unless right behind a tool call,
+ * which the reader of replies takes for one (text/reply.h).  Behind </think> the grammar holds, or a tool
+ * call may begin, after which all is free. */
 #ifndef LILY_RUN_GUIDE_H
 #define LILY_RUN_GUIDE_H
 
@@ -9,11 +10,12 @@
 
 typedef struct lily_guide {
     const lily_loaded *m;
-    lily_mask *mask;         /* NULL: all is free */
-    uint32_t *own;           /* a mask of the guide's making, or NULL */
-    int32_t think_end, call; /* ids; -1: there is none, or it does not matter here */
-    bool thinking, begun;    /* begun: a token of the answer came */
-} lily_guide;                /* {0} is free */
+    lily_mask *mask;                   /* NULL: all is free */
+    uint32_t *own;                     /* a mask of the guide's making, or NULL */
+    int32_t think_end, call, call_end; /* ids; -1: there is none, or it does not matter here */
+    bool thinking, begun;              /* begun: a token of the answer came */
+    bool called;                       /* the thought so far ends in a call */
+} lily_guide;                          /* {0} is free */
 
 int lily_guide_begin(lily_guide *g, const lily_loaded *m, const lily_ask *ask, lily_err *e);
 void lily_guide_end(lily_guide *g);

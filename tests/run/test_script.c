@@ -295,6 +295,8 @@ static void formats_refuse(void **state)
         {"\"pieces\": [\"a\"]", "a", true, true},
         {"\"pieces\": [\"</think>\", \"<tool_call>\", \"any\"]", "*</think>|*<tool_call>|any", true, false},
         {"\"pieces\": [\"{\", \"<tool_call>\"]", "{", false, true},
+        {"\"pieces\": [\"a\", \"</tool_call>\", \"\\n\"]", "a|*</tool_call>|\n", true, false},
+        {"\"pieces\": [\"a\", \"</tool_call>\", \"b\"]", "a|*</tool_call>|b", true, true},
     };
     lily_err e;
     lily_grammar *format;
