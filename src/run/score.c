@@ -42,7 +42,7 @@ static int check(const scorer *c)
         sum += c->windows[i];
     }
     if (c->windows && sum != c->n)
-        return lily_fail(c->e, LILY_ARGUMENT, "the windows have %llu tokens in all, the text has %u",
+        return lily_fail(c->e, LILY_ARGUMENT, "the windows add up to %llu tokens, the text has %u",
                          (unsigned long long)sum, c->n);
     return LILY_OK;
 }
