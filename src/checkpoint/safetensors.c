@@ -173,9 +173,19 @@ static int read_entries(lily_tensor *list, size_t *n, extent *x, const json_t *h
     return LILY_OK;
 }
 
+/* What `git clone` leaves in place of a large file where Git LFS is not installed. */
+static bool is_lfs_pointer(const lily_map *map)
+{
+    static const char start[] = "version https://git-lfs.github.com/";
+    return map->size >= sizeof start - 1 && memcmp(map->data, start, sizeof start - 1) == 0;
+}
+
 int lily_st_parse(lily_tensor **list, size_t *n, const lily_map *map, const char *file, lily_arena *arena,
                   lily_err *e)
 {
+    if (is_lfs_pointer(map))
+        return lily_fail(e, LILY_FORMAT, "%s: a Git LFS pointer, not the file itself: run git lfs pull",
+                         file);
     if (map->size < 8)
         return lily_fail(e, LILY_FORMAT, "%s: %" PRIu64 " bytes, expected at least 8", file, map->size);
     uint64_t len = lily_load_u64(map->data);

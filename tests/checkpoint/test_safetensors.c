@@ -33,6 +33,17 @@ static int parse(const lily_map *m, size_t *n, lily_err *e)
     return rc;
 }
 
+static void names_a_pointer_of_git_lfs(void **state)
+{
+    (void)state;
+    char text[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+    lily_map m = {(uint8_t *)text, sizeof text - 1};
+    size_t n;
+    lily_err e;
+    assert_int_equal(parse(&m, &n, &e), LILY_FORMAT);
+    assert_string_equal(e.text, "f: a Git LFS pointer, not the file itself: run git lfs pull");
+}
+
 static void reads_a_header(void **state)
 {
     (void)state;
@@ -364,7 +375,7 @@ static void fingerprint_tells_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_a_header),
+        cmocka_unit_test(reads_a_header), cmocka_unit_test(names_a_pointer_of_git_lfs),
         cmocka_unit_test(refuses_damaged_headers),
         cmocka_unit_test(refuses_damaged_lengths),
         cmocka_unit_test(refuses_deep_nesting),
