@@ -33,6 +33,9 @@ if git grep -nIE 'TODO|FIXME|XXX|HACK' -- 'src' 'include' 'tools' ':!tools/lint.
 
 [ "${1:-}" != rules ] || exit $bad
 
+for tool in shellcheck cppcheck; do
+    command -v $tool >/dev/null || echo "lint: $tool is not installed, its checks are skipped"
+done
 if command -v shellcheck >/dev/null; then shellcheck tools/*.sh .ci/run || bad=1; fi
 if command -v cppcheck >/dev/null; then
     cppcheck --std=c11 --quiet --error-exitcode=1 --inline-suppr --suppress=missingIncludeSystem \
