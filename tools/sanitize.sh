@@ -3,7 +3,7 @@
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 python=$here/build/venv/bin/python
-export LSAN_OPTIONS=suppressions=$here/tools/lsan.supp:print_suppressions=0
+export LSAN_OPTIONS="suppressions=$here/tools/lsan.supp:print_suppressions=0"
 run() { # NAME SANITIZERS CTEST_ARGS…
     dir=$here/build-$1; san=$2; shift 2
     cmake -S "$here" -B "$dir" -G Ninja -DLILY_SANITIZE="$san" -DLILY_PYTHON="$python" >/dev/null
