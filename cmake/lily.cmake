@@ -12,7 +12,7 @@ target_compile_options(lily_flags INTERFACE
   # A sum must not depend on whether the compiler found a fused multiply-add.
   -ffp-contract=off -fno-math-errno)
 target_compile_definitions(lily_flags INTERFACE _GNU_SOURCE _DARWIN_C_SOURCE)
-target_include_directories(lily_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+target_include_directories(lily_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(lily_flags INTERFACE Threads::Threads m)
 if(LILY_SANITIZE)
   target_compile_options(lily_flags INTERFACE -fsanitize=${LILY_SANITIZE} -fno-omit-frame-pointer

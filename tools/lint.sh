@@ -41,6 +41,6 @@ if command -v cppcheck >/dev/null; then
     cppcheck --std=c11 --quiet --error-exitcode=1 --inline-suppr --suppress=missingIncludeSystem \
         --suppress=invalidFunctionArg --suppress=arrayIndexThenCheck --suppress=normalCheckLevelMaxBranches --enable=warning,portability \
         -D__x86_64__=1 -D_GNU_SOURCE --include=tools/cppcheck.h \
-        -Isrc -Iinclude -Ibuild/generated src || bad=1
+        -Isrc -Ibuild/generated src || bad=1
 fi
 exit $bad
