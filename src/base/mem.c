@@ -29,9 +29,9 @@ int64_t lily_mem_count(void)
 
 void *lily_calloc(size_t n, size_t size)
 {
-    if (refused()) return NULL;
-    if (n == 0 || size == 0) n = size = 1;
-    return calloc(n, size);
+    size_t bytes;
+    if (refused() || __builtin_mul_overflow(n, size, &bytes)) return NULL;
+    return calloc(1, bytes ? bytes : 1);
 }
 
 void *lily_realloc(void *p, size_t n, size_t size)
