@@ -47,9 +47,7 @@ typedef struct lily_node {
 int lily_graph_build(lily_node **nodes, size_t *n, const lily_config *c, enum lily_mode mode, lily_err *e);
 
 const char *lily_step_name(unsigned step);
-const char *lily_step_formula(unsigned step);
 const char *lily_slot_name(unsigned slot);
-const char *lily_slot_what(unsigned slot);
 enum lily_slot_kind lily_slot_kind(unsigned slot);
 /* Elements of a slot for a run of at most `tokens` tokens. */
 uint64_t lily_slot_elements(unsigned slot, const lily_config *c, uint64_t tokens);
