@@ -104,11 +104,12 @@ static void wake(void *user)
     pthread_mutex_unlock(&r->lock);
 }
 
-static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const lily_chat_prompt *p, lily_err *e)
+static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const json_t *tools, const lily_chat_prompt *p,
+                  lily_err *e)
 {
     lily_answer_options answer = {.tokenizer = lily_engine_tokenizer(g),
                                   .thinking = p->in_think,
-                                  .tools = c->tools,
+                                  .tools = tools,
                                   .single_call = c->single_call,
                                   .logprobs = c->sampling.logprobs,
                                   .stop = c->stop,
@@ -125,7 +126,7 @@ static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const li
                     .sampling = c->sampling,
                     .grammar = c->grammar,
                     .in_think = p->in_think,
-                    .may_call = c->tools != NULL,
+                    .may_call = tools != NULL,
                     .ignore_eos = c->ignore_eos,
                     .no_reuse = c->no_reuse,
                     .prompt_text = p->rendered.text.data,
@@ -140,7 +141,10 @@ static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const li
 int lily_chat_start(lily_chat_run **out, lily_engine *g, const lily_chat *chat, uint32_t *n_prompt, lily_err *e)
 {
     lily_chat_prompt prompt;
-    TRY(lily_chat_prompt_make(&prompt, lily_engine_template(g), lily_engine_tokenizer(g), chat->messages, chat->tools,
+    const json_t *tools = chat->tool_choice == LILY_TOOLS_NONE ? NULL : chat->tools;
+    if (chat->tool_choice > LILY_TOOLS_NONE) return lily_fail(e, LILY_UNSUPPORTED, "calls cannot be required yet");
+    if (chat->think_limited) return lily_fail(e, LILY_UNSUPPORTED, "thinking cannot be limited yet");
+    TRY(lily_chat_prompt_make(&prompt, lily_engine_template(g), lily_engine_tokenizer(g), chat->messages, tools,
                          chat->kwargs, e));
     if (n_prompt) *n_prompt = (uint32_t)prompt.ids.n;
     lily_chat_run *r = lily_calloc(1, sizeof *r);
@@ -148,7 +152,7 @@ int lily_chat_start(lily_chat_run **out, lily_engine *g, const lily_chat *chat, 
     if (r) {
         pthread_mutex_init(&r->lock, NULL);
         pthread_cond_init(&r->more, NULL);
-        rc = submit(r, g, chat, &prompt, e);
+        rc = submit(r, g, chat, tools, &prompt, e);
     }
     lily_chat_prompt_free(&prompt);
     if (rc == LILY_OK) *out = r;

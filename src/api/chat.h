@@ -35,6 +35,13 @@ void lily_chat_prompt_free(lily_chat_prompt *p);
 
 /* ---- the request ---- */
 
+enum lily_tool_choice {
+    LILY_TOOLS_AUTO,            /* text or calls */
+    LILY_TOOLS_NONE,            /* the tools are left out of the prompt, and nothing is read as a call */
+    LILY_TOOLS_REQUIRED,        /* at least one call, of any tool */
+    LILY_TOOLS_NAMED,           /* at least one call, of the tool called `tool_name` alone */
+};
+
 typedef struct lily_chat {
     const json_t *messages;     /* borrowed like all that follows; used until lily_chat_start returns */
     const json_t *tools;        /* OpenAI's list or NULL; used until lily_chat_free */
@@ -44,7 +51,12 @@ typedef struct lily_chat {
     const char *const *stop;
     const size_t *stop_len;
     size_t n_stop;
+    enum lily_tool_choice tool_choice;
+    const char *tool_name;      /* for LILY_TOOLS_NAMED */
     bool single_call;           /* the first complete tool call ends the answer */
+    bool think_limited;         /* thinking takes think_budget tokens at most; then it is closed and the answer
+                                   follows */
+    uint32_t think_budget;
     lily_grammar *grammar;      /* what the answer behind a thought must be, or NULL */
     bool ignore_eos, no_reuse;
     const char *endpoint;       /* for the record of scripted replies, with the next; may be NULL */
