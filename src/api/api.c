@@ -22,7 +22,7 @@ void lily_reply_refusal(lily_http_req *req, const lily_refusal *r)
     lily_err e;
     lily_buf body = {0};
     int status = lily_refusal_status(r);
-    lily_refusal_json(r, &body);
+    lily_refusal_json(r, lily_http_path(req), &body);
     if (status == 429 || status == 503) lily_http_set_header(req, "Retry-After", "1", &e);
     if (lily_buf_ok(&body, "an answer", &e) == LILY_OK)
         lily_http_reply(req, status, "application/json", body.data, body.len, &e);

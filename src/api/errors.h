@@ -1,6 +1,7 @@
-/* errors.h - what a client is told when its request cannot be served, in OpenAI's form.
+/* errors.h - what a client is told when its request cannot be served, in the form of the protocol that it speaks.
  *
  *     {"error": {"message": SENTENCE, "type": …, "param": FIELD or null, "code": NAME or null}}
+ *     {"type": "error", "error": {"type": …, "message": SENTENCE}}        under /v1/messages
  *
  * Status and type follow from the code of the error (base/err.h) unless they are given. */
 #ifndef LILY_API_ERRORS_H
@@ -26,9 +27,9 @@ int lily_refuse_at(lily_refusal *r, enum lily_code code, const char *param, cons
                    const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 
 int lily_refusal_status(const lily_refusal *r);
-/* Appends the JSON object. */
-void lily_refusal_json(const lily_refusal *r, lily_buf *out);
+/* Appends the JSON object, in the form of those who ask for that path. */
+void lily_refusal_json(const lily_refusal *r, const char *path, lily_buf *out);
 /* The same for what the HTTP layer refuses by itself (http.h: format_error). */
-void lily_http_error_json(int status, const char *sentence, lily_buf *out);
+void lily_http_error_json(const char *path, int status, const char *sentence, lily_buf *out);
 
 #endif

@@ -84,7 +84,6 @@ static bool take_news(lily_http *h)
 /* Fills the silence of a stream; returns when to look again. */
 static uint64_t keep_alive(lily_http *h, http_conn *c, uint64_t now)
 {
-    static const char comment[] = ": keep-alive\n\n";
     lily_http_req *req = c->req;
     if (!req || h->opt.keep_alive_seconds < 0) return HTTP_NEVER;
     uint64_t due = HTTP_NEVER, step = (uint64_t)(h->opt.keep_alive_seconds * 1e9);
@@ -94,7 +93,7 @@ static uint64_t keep_alive(lily_http *h, http_conn *c, uint64_t now)
     if (req->state == HTTP_STREAM && req->events && req->out.len == req->sent) {
         silent = now >= req->last_out + step;
         if (silent) {
-            lily_buf_add(&req->out, comment, sizeof comment - 1);
+            lily_buf_puts(&req->out, req->keep_alive ? req->keep_alive : ": keep-alive\n\n");
             req->out.failed = false;
             req->last_out = now;
         }

@@ -45,10 +45,11 @@ typedef struct lily_http_options {
     double body_seconds;            /* 0: 120; for a whole body */
     double idle_seconds;            /* 0: 60; between the end of an answer and the whole next head */
     double write_seconds;           /* 0: 60; without any byte taken by the client */
-    double keep_alive_seconds;      /* 0: 10; in event streams a comment after so long a silence; < 0: never */
-    /* The body of an answer that the server itself makes (400 404 405 413 431 500 503), a JSON text; on any thread.
-     * Only text that is no HTTP at all, and heads beyond four times the limit, are refused without it. */
-    void (*format_error)(int status, const char *sentence, lily_buf *body);
+    double keep_alive_seconds;      /* 0: 10; in event streams a sign of life after so long a silence; < 0: never */
+    /* The body of an answer that the server itself makes (400 404 405 413 431 500 503), a JSON text, since each
+     * protocol has a shape of its own, for a path; on any thread.  Only text that is no HTTP at all, and heads beyond
+     * four times the limit, are refused without it. */
+    void (*format_error)(const char *path, int status, const char *sentence, lily_buf *body);
     const lily_http_route *routes;  /* ended by one without a path; must outlive the server */
     void *arg;                      /* given to every handler */
 } lily_http_options;
@@ -90,7 +91,9 @@ int lily_http_reply(lily_http_req *req, int status, const char *content_type, co
 /* An answer made by options.format_error. */
 int lily_http_reply_error(lily_http_req *req, int status, const char *sentence, lily_err *e);
 
-/* Status 200 and headers go out at once.  With "text/event-stream" keep-alive comments are put between writes, so
+/* What fills the silences of an event stream in place of a comment: a whole event that says nothing; constant. */
+void lily_http_set_keep_alive(lily_http_req *req, const char *event);
+/* Status 200 and headers go out at once.  With "text/event-stream" signs of life are put between writes, so
  * each write must be whole events.  write never blocks: all n bytes are queued, or none and LILY_BUSY when more
  * than max_pending_bytes would wait.  wait_room blocks until n bytes fit (LILY_BUSY: not within the time). */
 int lily_http_stream_begin(lily_http_req *req, const char *content_type, lily_err *e);

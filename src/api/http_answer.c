@@ -169,15 +169,22 @@ int lily_http_reply_error(lily_http_req *req, int status, const char *sentence, 
 {
     pthread_mutex_lock(&req->lock);
     lily_http *h = req->server;
-    void (*format)(int, const char *, lily_buf *) = h ? h->opt.format_error : NULL;
+    void (*format)(const char *, int, const char *, lily_buf *) = h ? h->opt.format_error : NULL;
     pthread_mutex_unlock(&req->lock);
     if (!format) return lily_fail(e, LILY_CANCELLED, "the client is gone");
     lily_buf body = {0};
-    format(status, sentence, &body);
+    format(req->path, status, sentence, &body);
     int rc = lily_buf_ok(&body, "an error answer", e);
     if (rc == LILY_OK) rc = lily_http_reply(req, status, "application/json", body.data, body.len, e);
     lily_buf_free(&body);
     return rc;
+}
+
+void lily_http_set_keep_alive(lily_http_req *req, const char *event)
+{
+    pthread_mutex_lock(&req->lock);
+    req->keep_alive = event;
+    pthread_mutex_unlock(&req->lock);
 }
 
 int lily_http_stream_begin(lily_http_req *req, const char *content_type, lily_err *e)

@@ -60,6 +60,7 @@ struct lily_http_req {
     size_t sent;
     uint64_t last_out;             /* when something was last written (ns) */
     bool events;                   /* text/event-stream */
+    const char *keep_alive;        /* NULL: a comment */
     void (*on_gone)(lily_http_req *req, void *arg);
     void *on_gone_arg;
     bool ready;                    /* in the ready list */

@@ -17,8 +17,9 @@ static atomic_int gone_calls;
 
 /* ---- the server */
 
-static void format_error(int status, const char *sentence, lily_buf *body)
+static void format_error(const char *path, int status, const char *sentence, lily_buf *body)
 {
+    (void)path;
     lily_buf_printf(body, "{\"error\":{\"message\":\"%s\",\"code\":%d}}", sentence, status);
 }
 

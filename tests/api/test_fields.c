@@ -248,14 +248,43 @@ static void test_refusal_json(void **state)
     lily_refusal r = {.n_prompt = 700, .n_ctx = 512};
     lily_buf out = {0};
     lily_refuse(&r, LILY_CONTEXT, NULL, "the prompt has %d \"tokens\"", 700);
-    lily_refusal_json(&r, &out);
+    lily_refusal_json(&r, "/v1/chat/completions", &out);
     assert_string_equal(out.data, "{\"error\":{\"message\":\"the prompt has 700 \\\"tokens\\\"\",\"type\":"
                                   "\"invalid_request_error\",\"param\":null,\"code\":\"context_length_exceeded\","
                                   "\"n_prompt_tokens\":700,\"n_ctx\":512}}");
     lily_buf_clear(&out);
-    lily_http_error_json(404, "no such path", &out);
+    lily_http_error_json("/nowhere", 404, "no such path", &out);
     assert_string_equal(out.data, "{\"error\":{\"message\":\"no such path\",\"type\":\"invalid_request_error\","
                                   "\"param\":null,\"code\":\"not_found\"}}");
+    lily_buf_free(&out);
+}
+
+static void test_anthropic_refusal_json(void **state)
+{
+    (void)state;
+    lily_refusal r = {.n_prompt = 700, .n_ctx = 512};
+    lily_buf out = {0};
+    lily_refuse(&r, LILY_CONTEXT, NULL, "no room");
+    lily_refusal_json(&r, "/v1/messages", &out);
+    assert_string_equal(out.data, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":"
+                                  "\"prompt is too long: 700 tokens > 512 maximum\",\"code\":"
+                                  "\"context_length_exceeded\",\"n_prompt_tokens\":700,\"n_ctx\":512}}");
+    static const struct { int status; const char *type; } types[] = {
+        {400, "invalid_request_error"}, {401, "authentication_error"}, {403, "permission_error"},
+        {404, "not_found_error"}, {405, "invalid_request_error"}, {413, "request_too_large"},
+        {429, "rate_limit_error"}, {500, "api_error"}, {503, "overloaded_error"},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        char want[160];
+        snprintf(want, sizeof want, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"a \\\"b\\\"\"}}",
+                 types[i].type);
+        lily_buf_clear(&out);
+        lily_http_error_json("/v1/messages/count_tokens", types[i].status, "a \"b\"", &out);
+        assert_string_equal(out.data, want);
+    }
+    lily_buf_clear(&out);
+    lily_http_error_json("/v1/messagesx", 404, "x", &out);
+    assert_memory_equal(out.data, "{\"error\"", 8);
     lily_buf_free(&out);
 }
 
@@ -299,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_tool_choice_none_hides_the_tools),
         cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_refusal_json),
+        cmocka_unit_test(test_anthropic_refusal_json),
         cmocka_unit_test(test_place_of_a_message),
         cmocka_unit_test(test_json_strings),
     };

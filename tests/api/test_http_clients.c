@@ -125,6 +125,8 @@ static void test_keep_alive_by_clock(void **state)
         assert_lacks(client_read_until(fd, "data: a\n\n", 1), "keep-alive");
         usleep(100000);
     }
+    lily_http_set_keep_alive(req, "event: ping\n\n");    /* a protocol may have a sign of its own */
+    assert_lacks(client_read_until(fd, "event: ping\n\n", 1), "keep-alive");
     check_ok(lily_http_stream_end(req, &e), &e);
     assert_has(client_read_until(fd, "0\r\n\r\n", 1), "0\r\n\r\n");
     lily_http_unref(req);

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (rc != LILY_OK) {
         json_t *told;
-        lily_refusal_json(&r, &out);
+        lily_refusal_json(&r, "/v1/chat/completions", &out);
         if (lily_refusal_status(&r) != 400 || !(told = json_loads(out.data, 0, NULL))) abort();
         json_decref(told);
     }
