@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "api/api.h"
+#include "api/page.h"
 #include "base/json.h"
 #include "base/log.h"
 
@@ -32,6 +33,12 @@ static const lily_http_route routes[] = {
     {"POST", "/detokenize", lily_handle_detokenize},
     {"POST", "/apply-template", lily_handle_apply_template},
     {"GET", "/script", lily_handle_script},
+    {"GET", "/", lily_handle_page},
+    {"GET", "/app.js", lily_handle_page},
+    {"GET", "/markdown.js", lily_handle_page},
+    {"GET", "/stream.js", lily_handle_page},
+    {"GET", "/style.css", lily_handle_page},
+    {"GET", "/icon.svg", lily_handle_page},
     {NULL, NULL, NULL},
 };
 
