@@ -28,6 +28,7 @@ static const char *type_of(int status)
 {
     switch (status) {
     case 401: return "authentication_error";
+    case 403: return "permission_error";
     case 429: return "rate_limit_error";
     default: return status >= 500 ? "server_error" : "invalid_request_error";
     }
@@ -37,6 +38,7 @@ static const char *code_of(int status)
 {
     switch (status) {
     case 401: return "invalid_api_key";
+    case 403: return "forbidden";
     case 404: return "not_found";
     case 405: return "method_not_allowed";
     case 413: return "request_too_large";

@@ -180,6 +180,7 @@ static void run_library(lily_http *h, const struct pollfd *p, nfds_t n)
 
 static bool loop_once(lily_http *h)
 {
+    atomic_fetch_add(&h->turns, 1);
     struct pollfd p[MAX_POLLED];
     http_conn *of[MAX_CONNECTIONS];
     int timeout = poll_timeout(h, run_clock(h));
@@ -237,6 +238,7 @@ static void fill_defaults(lily_http_options *o)
     if (!o->max_body_bytes) o->max_body_bytes = (size_t)16 << 20;
     if (!o->max_header_bytes) o->max_header_bytes = (size_t)64 << 10;
     if (!o->max_pending_bytes) o->max_pending_bytes = (size_t)1 << 20;
+    if (o->max_headers <= 0) o->max_headers = 100;
     if (o->max_connections <= 0) o->max_connections = 256;
     if (o->max_connections > MAX_CONNECTIONS) o->max_connections = MAX_CONNECTIONS;
     o->max_connections = connections_that_fit(o->max_connections);
@@ -307,7 +309,7 @@ int lily_http_open(lily_http **out, const lily_http_options *opt, lily_err *e)
     pthread_mutex_init(&h->lock, NULL);
     pthread_cond_init(&h->idle, NULL);
     int rc = http_listen(&h->opt, &h->listen_fd, &h->port, e);
-    if (rc == LILY_OK && opt->unix_path && !(h->unix_path = lily_strdup(opt->unix_path)))
+    if (rc == LILY_OK && opt->unix_path && opt->listen_fd <= 0 && !(h->unix_path = lily_strdup(opt->unix_path)))
         rc = lily_no_memory(e, strlen(opt->unix_path) + 1, "the socket path");
     if (rc == LILY_OK) rc = make_pipe(h->wake_pipe, e);
     if (rc == LILY_OK) rc = start_library(h, e);
@@ -321,6 +323,12 @@ int lily_http_open(lily_http **out, const lily_http_options *opt, lily_err *e)
 }
 
 int lily_http_port(const lily_http *h) { return h->port; }
+
+uint64_t lily_http_turns(lily_http *h)
+{
+    http_signal(h);
+    return atomic_load(&h->turns);
+}
 
 void lily_http_stop_accepting(lily_http *h)
 {

@@ -19,6 +19,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -37,9 +38,11 @@ typedef struct lily_http_options {
     const char *host;               /* address or name; NULL: 127.0.0.1 */
     int port;                       /* 0: the system chooses, see lily_http_port */
     const char *unix_path;          /* when set: a Unix socket (mode 0600) in place of host and port */
+    int listen_fd;                  /* > 0: a socket that listens already, in place of all three; closed at the end */
     size_t max_body_bytes;          /* 0: 16 MiB; more is answered 413 */
     size_t max_header_bytes;        /* 0: 64 KiB; more is answered 431 */
     size_t max_pending_bytes;       /* 0: 1 MiB; what a stream may hold for a client that reads too slowly */
+    int max_headers;                /* 0: 100; more is answered 431 */
     int max_connections;            /* 0: 256; at most 512.  Further clients wait in the listen queue */
     double header_seconds;          /* 0: 10; for a whole request head from the moment of connecting */
     double body_seconds;            /* 0: 120; for a whole body */
@@ -50,14 +53,21 @@ typedef struct lily_http_options {
      * protocol has a shape of its own, for a path; on any thread.  Only text that is no HTTP at all, and heads beyond
      * four times the limit, are refused without it. */
     void (*format_error)(const char *path, int status, const char *sentence, lily_buf *body);
+    /* Both may be NULL.  admit: the head of a request was read, its body not yet (network thread); it may set headers of
+     * the answer, and it refuses by answering.  over: the last word about a request, when its answer was sent or its
+     * client is gone and nobody holds it any more (any thread). */
+    void (*admit)(lily_http_req *req, void *arg);
+    void (*over)(lily_http_req *req, void *arg);
     const lily_http_route *routes;  /* ended by one without a path; must outlive the server */
-    void *arg;                      /* given to every handler */
+    void *arg;                      /* given to every handler, to admit and to over */
 } lily_http_options;
 
 /* Binds, listens and starts the network thread.  LILY_BUSY when the port or socket is taken by a living server:
  * call it before anything slow is loaded. */
 int lily_http_open(lily_http **out, const lily_http_options *opt, lily_err *e);
 int lily_http_port(const lily_http *h);    /* the port in force, 0 for a Unix socket */
+/* Turns of the network thread's loop so far; asking makes it turn once more, if it still lives.  For watchdogs. */
+uint64_t lily_http_turns(lily_http *h);
 
 /* Graceful end, from any thread but the network's: no new connections, idle ones are closed, further requests on
  * kept ones get 503; then wait until all requests are answered and sent (LILY_BUSY when that took too long);
@@ -74,6 +84,10 @@ const char *lily_http_query(const lily_http_req *req, const char *name);      /*
 const char *lily_http_header(const lily_http_req *req, const char *name);     /* any case; NULL: not given */
 const char *lily_http_body(const lily_http_req *req, size_t *n);              /* a NUL follows; n may be NULL */
 
+/* Something of the caller's that goes with the request: set in admit, freed in over.  NULL: none. */
+void lily_http_set_note(lily_http_req *req, void *note);
+void *lily_http_note(const lily_http_req *req);
+
 lily_http_req *lily_http_ref(lily_http_req *req);
 void lily_http_unref(lily_http_req *req);
 
@@ -84,6 +98,8 @@ void lily_http_on_gone(lily_http_req *req, void (*fn)(lily_http_req *req, void *
 
 /* ---- the answer: from any thread.  LILY_CANCELLED: the client is gone.  LILY_ARGUMENT: out of order. */
 
+/* The status that was chosen; 0: none yet. */
+int lily_http_status(lily_http_req *req);
 /* A further header of the answer, before reply or stream_begin. */
 int lily_http_set_header(lily_http_req *req, const char *name, const char *value, lily_err *e);
 /* The whole answer; the body is copied. */

@@ -31,6 +31,7 @@ void http_wake(lily_http_req *req)
 
 static void destroy(lily_http_req *req)
 {
+    if (req->over) req->over(req, req->over_arg);
     lily_buf_free(&req->body);
     lily_buf_free(&req->content_type);
     lily_buf_free(&req->extra);
@@ -96,6 +97,17 @@ void lily_http_on_gone(lily_http_req *req, void (*fn)(lily_http_req *req, void *
     bool late = atomic_load(&req->gone);
     pthread_mutex_unlock(&req->lock);
     if (late) fn(req, arg);
+}
+
+void lily_http_set_note(lily_http_req *req, void *note) { req->note = note; }
+void *lily_http_note(const lily_http_req *req) { return req->note; }
+
+int lily_http_status(lily_http_req *req)
+{
+    pthread_mutex_lock(&req->lock);
+    int status = req->status;
+    pthread_mutex_unlock(&req->lock);
+    return status;
 }
 
 const char *lily_http_method(const lily_http_req *req) { return req->method; }

@@ -42,6 +42,9 @@ struct lily_http_req {
     lily_arena arena;
     const char *method, *path;
     http_pair *headers, *queries;
+    void *note;
+    void (*over)(lily_http_req *req, void *arg);
+    void *over_arg;
     lily_buf body;
     /* network thread only */
     http_conn *conn;               /* NULL once the request is over */
@@ -93,6 +96,7 @@ struct lily_http {
     lily_http_req *ready;          /* requests with news for the network thread */
     int in_flight;                 /* handler called, answer not yet sent */
     bool stopping, closing;
+    atomic_uint_fast64_t turns;
 };
 
 /* http_listen.c */

@@ -35,7 +35,8 @@ static int bound_port(int fd)
     socklen_t n = sizeof a;
     if (getsockname(fd, (struct sockaddr *)&a, &n) != 0) return 0;
     if (a.ss_family == AF_INET6) return ntohs(((struct sockaddr_in6 *)&a)->sin6_port);
-    return ntohs(((struct sockaddr_in *)&a)->sin_port);
+    if (a.ss_family == AF_INET) return ntohs(((struct sockaddr_in *)&a)->sin_port);
+    return 0;
 }
 
 static int listen_tcp(const char *host, int port, int *out, int *out_port, lily_err *e)
@@ -98,9 +99,24 @@ static int listen_unix(const char *path, int *out, lily_err *e)
     return LILY_OK;
 }
 
+/* A socket that was opened for us, by systemd for instance. */
+static int take_over(int given, int *out, int *port, lily_err *e)
+{
+    int listens = 0;
+    socklen_t n = sizeof listens;
+    if (getsockopt(given, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) != 0 || !listens)
+        return lily_fail(e, LILY_ARGUMENT, "descriptor %d, which was passed to Lily, is no listening socket", given);
+    fcntl(given, F_SETFD, FD_CLOEXEC);
+    fcntl(given, F_SETFL, fcntl(given, F_GETFL) | O_NONBLOCK);
+    *port = bound_port(given);
+    *out = given;
+    return LILY_OK;
+}
+
 int http_listen(const lily_http_options *opt, int *fd, int *port, lily_err *e)
 {
     *port = 0;
+    if (opt->listen_fd > 0) return take_over(opt->listen_fd, fd, port, e);
     if (opt->unix_path) return listen_unix(opt->unix_path, fd, e);
     if (opt->port < 0 || opt->port > 65535) return lily_fail(e, LILY_ARGUMENT, "%d is no port", opt->port);
     return listen_tcp(opt->host, opt->port, fd, port, e);

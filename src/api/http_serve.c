@@ -65,6 +65,7 @@ typedef struct copy {
     lily_http_req *req;
     http_pair **tail;
     size_t bytes;
+    int headers;
     int lengths, codings;          /* Content-Length and Transfer-Encoding headers */
     bool failed, chunked;
 } copy;
@@ -75,6 +76,7 @@ static enum MHD_Result copy_pair(void *arg, enum MHD_ValueKind kind, const char 
     if (!value) value = "";
     size_t name_len = strlen(name), value_len = strlen(value);
     k->bytes += name_len + value_len + 4;
+    k->headers += kind == MHD_HEADER_KIND;
     if (kind == MHD_HEADER_KIND && strcasecmp(name, "content-length") == 0) k->lengths++;
     if (kind == MHD_HEADER_KIND && strcasecmp(name, "transfer-encoding") == 0) {
         k->codings++;
@@ -102,9 +104,13 @@ static lily_http_req *new_request(lily_http *h, const char *method, const char *
     req->server = h;
     req->method = lily_arena_strndup(&req->arena, method, strlen(method));
     req->path = lily_arena_strndup(&req->arena, path, strlen(path));
-    if (req->method && req->path) return req;
-    http_release(req);
-    return NULL;
+    if (!req->method || !req->path) {
+        http_release(req);
+        return NULL;
+    }
+    req->over = h->opt.over;
+    req->over_arg = h->opt.arg;
+    return req;
 }
 
 static enum MHD_Result send_answer(http_conn *c);
@@ -114,6 +120,27 @@ static enum MHD_Result refuse(http_conn *c, int status, const char *sentence)
 {
     if (lily_http_reply_error(c->req, status, sentence, NULL) != LILY_OK) return MHD_NO;
     return send_answer(c);
+}
+
+/* What is wrong with a head by itself, or NULL. */
+static const char *bad_head(const lily_http *h, const copy *k, int *status)
+{
+    *status = 431;
+    if (k->bytes > h->opt.max_header_bytes) return "the headers of the request are too large";
+    if (k->headers > h->opt.max_headers) return "the request has too many headers";
+    *status = 400;
+    /* Two answers to the question where a request ends are how one request is smuggled inside another. */
+    if (k->lengths + k->codings > 1 || (k->codings && !k->chunked))
+        return "the length of the body must be given once, by Content-Length or as chunked";
+    return NULL;
+}
+
+static bool answered(lily_http_req *req)
+{
+    pthread_mutex_lock(&req->lock);
+    bool yes = req->state != HTTP_OPEN;
+    pthread_mutex_unlock(&req->lock);
+    return yes;
 }
 
 static enum MHD_Result begin_request(lily_http *h, http_conn *c, const char *url, const char *method)
@@ -128,13 +155,15 @@ static enum MHD_Result begin_request(lily_http *h, http_conn *c, const char *url
     k.tail = &req->queries;
     MHD_get_connection_values(c->mhd, MHD_GET_ARGUMENT_KIND, copy_pair, &k);
     if (k.failed) return MHD_NO;
-    if (k.bytes > h->opt.max_header_bytes) return refuse(c, 431, "the headers of the request are too large");
-    /* Two answers to the question where a request ends are how one request is smuggled inside another. */
-    if (k.lengths + k.codings > 1 || (k.codings && !k.chunked))
-        return refuse(c, 400, "the length of the body must be given once, by Content-Length or as chunked");
+    if (h->opt.admit) h->opt.admit(req, h->opt.arg);
     const char *length = lily_http_header(req, "content-length");
-    if (length && strtoull(length, NULL, 10) > h->opt.max_body_bytes)
-        return refuse(c, 413, "the body of the request is too large");
+    unsigned long long size = length ? strtoull(length, NULL, 10) : 0;
+    /* One without a body is answered when it was read whole, so that its connection can be kept. */
+    if (answered(req)) return size || k.codings ? send_answer(c) : MHD_YES;
+    int status;
+    const char *wrong = bad_head(h, &k, &status);
+    if (wrong) return refuse(c, status, wrong);
+    if (size > h->opt.max_body_bytes) return refuse(c, 413, "the body of the request is too large");
     return MHD_YES;
 }
 
@@ -195,7 +224,8 @@ static void handle(lily_http *h, lily_http_req *req)
     lily_buf allow = {0};
     const lily_http_route *route = find_route(h, req, &allow);
     lily_http_ref(req);
-    if (stopping) lily_http_reply_error(req, 503, "the server is shutting down", NULL);
+    if (answered(req)) {}    /* by admit */
+    else if (stopping) lily_http_reply_error(req, 503, "the server is shutting down", NULL);
     else if (req->body_seen > h->opt.max_body_bytes)
         lily_http_reply_error(req, 413, "the body of the request is too large", NULL);
     else if (req->body.failed) lily_http_reply_error(req, 503, "out of memory for the body of the request", NULL);
