@@ -4,6 +4,21 @@
 #include "base/mem.h"
 #include "run/serve.h"
 
+/* Tells other threads how the session stands. */
+static void publish(lily_engine *g)
+{
+    lily_err ignored;
+    uint32_t positions[LILY_SNAPSHOTS + 1];
+    if (!g->session) return;
+    if (atomic_exchange(&g->clear, false)) (void)lily_session_reset(g->session, &ignored);
+    uint32_t n;
+    (void)lily_session_tokens(g->session, &n);
+    pthread_mutex_lock(&g->lock);
+    g->kept.sessions = n > 0;
+    g->kept.snapshots = lily_session_positions(g->session, positions) - 1;
+    pthread_mutex_unlock(&g->lock);
+}
+
 static void *work(void *user)
 {
     lily_engine *g = user;
@@ -12,6 +27,7 @@ static void *work(void *user)
             lily_serve_script(r, g->script, &g->m);
         else
             lily_serve_model(r, g->session, &g->m);
+        publish(g);
     }
     return NULL;
 }
@@ -35,6 +51,8 @@ int lily_engine_open(lily_engine **out, const lily_engine_options *o, lily_err *
     lily_engine *g = lily_calloc(1, sizeof *g);
     *out = NULL;
     if (!g) return lily_no_memory(e, sizeof *g, "the engine");
+    pthread_mutex_init(&g->lock, NULL);
+    atomic_init(&g->clear, false);
     int rc = start(g, o, e);
     if (rc == LILY_OK)
         *out = g;
@@ -54,6 +72,7 @@ void lily_engine_close(lily_engine *g)
     lily_session_free(g->session);
     lily_script_close(g->script);
     lily_unload(&g->m);
+    pthread_mutex_destroy(&g->lock);
     lily_free(g);
 }
 
@@ -128,6 +147,17 @@ void lily_engine_load(lily_engine *g, uint32_t *running, uint32_t *queued)
 {
     lily_queue_counts(g->queue, running, queued);
 }
+
+void lily_engine_get_stats(lily_engine *g, lily_engine_stats *out)
+{
+    lily_queue_stats(g->queue, out);
+    pthread_mutex_lock(&g->lock);
+    out->sessions = g->kept.sessions;
+    out->snapshots = g->kept.snapshots;
+    pthread_mutex_unlock(&g->lock);
+}
+
+void lily_engine_cache_clear(lily_engine *g) { atomic_store(&g->clear, true); }
 
 int lily_engine_script_record(lily_engine *g, lily_buf *out, lily_err *e)
 {

@@ -1,7 +1,7 @@
 /* engine.h - tokens in, tokens out: the one thread that owns the device, its queue and its sessions.
  *
  * An engine is one model on one device.  Requests are token ids with a rule for choosing the next one; they
- * are served in order.  What happens comes back as a list of events that the requester drains on a thread of
+ * are begun in order and answered by turns.  What happens comes back as a list of events that the requester drains on a thread of
  * its own, so that parsing and formatting never hold up the device.  Text, stop strings and protocols are
  * the business of api/. */
 #ifndef LILY_RUN_ENGINE_H
@@ -30,6 +30,8 @@ typedef struct lily_engine_options {
     uint64_t ablated;               /* lily_ablation bits */
     uint64_t memory_limit;          /* bytes; the plan must fit or opening is refused; 0: what the system has (memory.h) */
     uint32_t queue;                 /* requests that may wait; 0: LILY_DEFAULT_QUEUE */
+    uint32_t parallel;              /* requests that are answered at once, by turns; 0: LILY_DEFAULT_PARALLEL */
+    uint64_t cache_bytes;           /* for conversations that nobody runs; 0: chosen from the memory, LILY_NO_CACHE: none */
     const char *script;             /* scripted replies (docs/scripted-replies.md), or NULL */
     /* Long steps tell how far they are: what, from 0 to 1. May be NULL. Called on the opening thread. */
     void (*progress)(void *user, const char *what, double fraction);
@@ -37,7 +39,8 @@ typedef struct lily_engine_options {
     const atomic_bool *cancel;      /* set by another thread: opening ends soon with LILY_CANCELLED. May be NULL */
 } lily_engine_options;
 
-enum { LILY_DEFAULT_CONTEXT = 32768, LILY_DEFAULT_CHUNK = 512, LILY_DEFAULT_QUEUE = 64 };
+enum { LILY_DEFAULT_CONTEXT = 32768, LILY_DEFAULT_CHUNK = 512, LILY_DEFAULT_QUEUE = 64, LILY_DEFAULT_PARALLEL = 8 };
+#define LILY_NO_CACHE UINT64_MAX
 
 /* Memory as planned from the headers, before weights are read; bytes. */
 typedef struct lily_memory {
@@ -45,6 +48,7 @@ typedef struct lily_memory {
     uint64_t device;                /* copies and expansions that the device makes at load */
     uint64_t kv;                    /* keys and values at the full context */
     uint64_t state;                 /* recurrent states, and the snapshots kept for prefix reuse */
+    uint64_t cache;                 /* budget of the conversations that are kept beside the one that runs */
     uint64_t scratch;               /* one run's buffers */
     uint64_t planned;               /* the sum */
 } lily_memory;
@@ -72,6 +76,31 @@ const char *lily_engine_fingerprint(const lily_engine *g);      /* of the checkp
 uint64_t lily_engine_plan_hash(const lily_engine *g, enum lily_mode mode);
 /* Requests that run now and that wait. */
 void lily_engine_load(lily_engine *g, uint32_t *running, uint32_t *queued);
+
+enum lily_end { LILY_END_STOP, LILY_END_LENGTH, LILY_END_CANCELLED, LILY_END_ERROR, N_LILY_ENDS };
+
+/* What happened since the engine was opened; nothing of this ever goes down.  And how things stand now. */
+typedef struct lily_engine_stats {
+    uint64_t requests[N_LILY_ENDS]; /* ended, by how */
+    uint64_t refused;               /* the queue was full */
+    uint64_t prompt_tokens;         /* of prompts: read, those that were reused not counted */
+    uint64_t reused_tokens;
+    uint64_t generated_tokens;
+    double prompt_seconds, reply_seconds;       /* the sums of what the END events tell */
+    uint64_t evicted_sessions, evicted_snapshots;
+
+    uint32_t running, queued;
+    uint32_t sessions, snapshots;   /* kept or running */
+    uint64_t kept_bytes;            /* of conversations that nobody runs: never above cache_bytes */
+    uint64_t running_bytes;         /* of those that run */
+    uint64_t cache_bytes;           /* the budget in force */
+} lily_engine_stats;
+
+/* Any thread; does not wait for the device. */
+void lily_engine_get_stats(lily_engine *g, lily_engine_stats *out);
+/* Forgets every conversation that is kept; one that runs is forgotten at its end.  Any thread; does not wait: it is
+ * done before any request that is submitted later begins. */
+void lily_engine_cache_clear(lily_engine *g);
 
 /* ---- a request ---- */
 
@@ -118,8 +147,6 @@ enum lily_event_kind {
     LILY_EVENT_TOKEN,       /* a token of the reply; the end-of-turn token is not sent */
     LILY_EVENT_END,         /* nothing follows */
 };
-
-enum lily_end { LILY_END_STOP, LILY_END_LENGTH, LILY_END_CANCELLED, LILY_END_ERROR };
 
 typedef struct lily_event {
     enum lily_event_kind kind;

@@ -13,6 +13,9 @@ struct lily_engine {
     lily_queue *queue;
     pthread_t thread;
     bool started;
+    atomic_bool clear;              /* forget what is kept, before the next request begins */
+    pthread_mutex_t lock;           /* for what follows: how sessions stand, told by the engine's thread */
+    lily_engine_stats kept;
 };
 
 #endif

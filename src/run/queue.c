@@ -19,6 +19,7 @@ struct lily_queue {
     uint32_t n, room;
     job *jobs;                      /* they live on their callers' stacks */
     bool closed;
+    lily_engine_stats stats;        /* its counters of requests and tokens */
 };
 
 int lily_queue_new(lily_queue **out, uint32_t room, lily_err *e)
@@ -52,6 +53,7 @@ int lily_queue_push(lily_queue *q, lily_request *r, lily_err *e)
     if (q->closed) {
         rc = lily_fail(e, LILY_BUSY, "the engine is shutting down");
     } else if (q->n >= q->room) {
+        q->stats.refused++;
         rc = lily_fail(e, LILY_BUSY, "%u requests are waiting already", q->n);
     } else {
         if (q->last)
@@ -95,10 +97,21 @@ bool lily_queue_remove(lily_queue *q, lily_request *r)
     return found;
 }
 
-void lily_queue_done(lily_queue *q, const lily_request *r)
+static void count(lily_engine_stats *s, const lily_event *end)
+{
+    s->requests[end->end]++;
+    s->reused_tokens += end->n_reused;
+    s->prompt_tokens += end->n_done - end->n_reused;
+    s->generated_tokens += end->n_generated;
+    s->prompt_seconds += end->prompt_seconds;
+    s->reply_seconds += end->reply_seconds;
+}
+
+void lily_queue_done(lily_queue *q, const lily_request *r, const lily_event *end)
 {
     pthread_mutex_lock(&q->lock);
     if (q->current == r) q->current = NULL;
+    count(&q->stats, end);
     pthread_mutex_unlock(&q->lock);
 }
 
@@ -153,5 +166,14 @@ void lily_queue_counts(lily_queue *q, uint32_t *running, uint32_t *waiting)
     pthread_mutex_lock(&q->lock);
     *running = q->current != NULL;
     *waiting = q->n;
+    pthread_mutex_unlock(&q->lock);
+}
+
+void lily_queue_stats(lily_queue *q, lily_engine_stats *out)
+{
+    pthread_mutex_lock(&q->lock);
+    *out = q->stats;
+    out->running = q->current != NULL;
+    out->queued = q->n;
     pthread_mutex_unlock(&q->lock);
 }

@@ -156,7 +156,7 @@ void lily_request_finish(lily_request *r, const lily_event *ev)
         node->ev.err = err;
     }
     /* Before the END is seen: who has it finds the engine idle, and a close no longer looks at this request. */
-    lily_queue_done(r->queue, r);
+    lily_queue_done(r->queue, r, ev);
     append(r, node, true);
     lily_request_let_go(r);
 }
@@ -208,7 +208,7 @@ static void leave(lily_request *r)
     pthread_cond_broadcast(&r->caught_up);
     pthread_mutex_unlock(&r->lock);
     if (!lily_queue_remove(r->queue, r)) return;
-    lily_event end = {.n_prompt = r->ask.n_tokens, .end = LILY_END_CANCELLED};
+    lily_event end = {.kind = LILY_EVENT_END, .n_prompt = r->ask.n_tokens, .end = LILY_END_CANCELLED};
     lily_request_finish(r, &end);
 }
 

@@ -61,11 +61,13 @@ bool lily_queue_remove(lily_queue *q, lily_request *r);
 /* Waits for work: a request, which counts as running until lily_queue_done, or NULL once the queue is closed and
  * empty.  Jobs are run inside. */
 lily_request *lily_queue_next(lily_queue *q);
-void lily_queue_done(lily_queue *q, const lily_request *r);
+void lily_queue_done(lily_queue *q, const lily_request *r, const lily_event *end);
 /* Runs job(user) on the thread that calls lily_queue_next, between two requests; returns when it is done. */
 void lily_queue_call(lily_queue *q, lily_job *job, void *user);
 /* Nothing comes in any more; what waits and what runs is cancelled. */
 void lily_queue_close(lily_queue *q);
 void lily_queue_counts(lily_queue *q, uint32_t *running, uint32_t *waiting);
+/* The counters of requests and tokens, running and queued; nothing else is set. */
+void lily_queue_stats(lily_queue *q, lily_engine_stats *out);
 
 #endif

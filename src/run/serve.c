@@ -13,7 +13,7 @@ void lily_turn_begin(lily_turn *t, lily_request *r, const lily_loaded *m)
 
 int lily_turn_started(lily_turn *t, uint32_t n_reused, lily_err *e)
 {
-    t->n_reused = n_reused;
+    t->n_reused = t->n_done = n_reused;
     lily_event ev = {
         .kind = LILY_EVENT_START, .n_prompt = t->r->ask.n_tokens, .n_reused = n_reused, .n_done = n_reused};
     return lily_request_push(t->r, &ev, e);
@@ -21,6 +21,7 @@ int lily_turn_started(lily_turn *t, uint32_t n_reused, lily_err *e)
 
 int lily_turn_progress(lily_turn *t, uint32_t n_done, lily_err *e)
 {
+    t->n_done = n_done;
     lily_event ev = {.kind = LILY_EVENT_PROGRESS,
                      .n_prompt = t->r->ask.n_tokens,
                      .n_reused = t->n_reused,
@@ -52,7 +53,7 @@ void lily_turn_end(lily_turn *t, enum lily_end end, const lily_err *e)
     uint64_t now = lily_now_ns(), read = t->first_token ? t->first_token : now;
     lily_event ev = {.n_prompt = t->r->ask.n_tokens,
                      .n_reused = t->n_reused,
-                     .n_done = t->r->ask.n_tokens,
+                     .n_done = t->n_done,
                      .end = end,
                      .err = end == LILY_END_ERROR ? e : NULL,
                      .err_code = end == LILY_END_ERROR ? t->err_code : NULL,

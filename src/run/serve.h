@@ -11,7 +11,7 @@
 typedef struct lily_turn {
     lily_request *r;
     const lily_loaded *m;
-    uint32_t n_reused, n_generated, limit;      /* limit: tokens of the reply at most */
+    uint32_t n_reused, n_done, n_generated, limit;      /* n_done: of the prompt, as told; limit: of the reply at most */
     uint64_t started, first_token, last_token;  /* ns; 0: not yet */
     const char *err_code;
     lily_guide guide;                           /* from the first token on */
