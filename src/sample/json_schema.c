@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "sample/json_exclude.h"
 #include "sample/json_parts.h"
+#include "sample/json_schema_part.h"
 #include "text/big_number.h"
 
 /* What a schema may cost. */
@@ -541,34 +542,46 @@ static int finish(json_parts *p, uint32_t node, lily_err *e)
     return lily_grammar_finish(p->g, node, late, e);
 }
 
-static int compile(compiler *c)
+static int compile(compiler *c, const json_t *s, uint32_t next, uint32_t *start)
 {
-    uint32_t start, node;
+    uint32_t node;
     c->refs = lily_calloc(MAX_REFS, sizeof *c->refs);
     if (!c->refs) return lily_no_memory(c->e, MAX_REFS * sizeof *c->refs, "a schema");
     TRY(set_place(c, "#"));
-    TRY(schema(c, c->root, LILY_GRAMMAR_END, &start));
+    TRY(schema(c, s, next, start));
     for (; c->n_done < c->n_refs; c->n_done++) {
         const reference r = c->refs[c->n_done];
         TRY(set_place(c, r.name));
         TRY(schema(c, r.target, LILY_GRAMMAR_END, &node));
         lily_grammar_set_rule(c->g, r.rule, node);
     }
-    TRY(set_place(c, "#"));
-    int rc = finish(&c->p, start, c->e);
-    return rc == LILY_OK ? rc : lily_err_prefix(c->e, "#");
+    return LILY_OK;
+}
+
+int json_schema_part(const json_parts *p, const json_t *root, const json_t *s, uint32_t next, uint32_t *node,
+                     lily_err *e)
+{
+    compiler c = {.p = *p, .g = p->g, .root = root, .compared = MAX_COMPARED, .e = e};
+    int rc = compile(&c, s, next, node);
+    lily_buf_free(&c.place);
+    lily_free(c.refs);
+    return rc;
 }
 
 int lily_json_schema(lily_grammar **out, const json_t *schema_, lily_err *e)
 {
-    compiler c = {.root = schema_, .compared = MAX_COMPARED, .e = e};
-    TRY(lily_grammar_new(&c.g, e));
-    parts_init(&c.p, c.g);
-    int rc = compile(&c);
-    lily_buf_free(&c.place);
-    lily_free(c.refs);
-    if (rc != LILY_OK) lily_grammar_let_go(c.g);
-    *out = rc == LILY_OK ? c.g : NULL;
+    json_parts p;
+    lily_grammar *g;
+    uint32_t start;
+    TRY(lily_grammar_new(&g, e));
+    parts_init(&p, g);
+    int rc = json_schema_part(&p, schema_, schema_, LILY_GRAMMAR_END, &start, e);
+    if (rc == LILY_OK) {
+        rc = finish(&p, start, e);
+        if (rc != LILY_OK) rc = lily_err_prefix(e, "#");
+    }
+    if (rc != LILY_OK) lily_grammar_let_go(g);
+    *out = rc == LILY_OK ? g : NULL;
     return rc;
 }
 
