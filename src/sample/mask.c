@@ -353,6 +353,35 @@ int lily_mask_take(lily_mask *k, const char *bytes, size_t n, bool *fits, lily_e
     return lily_matcher_ok(k->m, e);
 }
 
+/* The one byte that fits, -1 when there are several or none. */
+static int only_byte(lily_mask *k, lily_match at, lily_match *to)
+{
+    int only = -1;
+    for (unsigned b = 0; b < 256; b++) {
+        lily_match one = lily_matcher_step(k->m, at, (uint8_t)b);
+        if (one == LILY_MATCH_NONE) continue;
+        if (only >= 0) return -1;
+        only = (int)b;
+        *to = one;
+    }
+    return only;
+}
+
+int lily_mask_forced(lily_mask *k, char *out, size_t room, size_t *n, lily_err *e)
+{
+    lily_match at = k->at;
+    int byte;
+    *n = 0;
+    while (*n < room && !lily_matcher_complete(k->m, at) && (byte = only_byte(k, at, &at)) >= 0)
+        out[(*n)++] = (char)byte;
+    return lily_matcher_ok(k->m, e);
+}
+
+void lily_mask_restart(lily_mask *k)
+{
+    k->at = lily_matcher_start(k->m);
+}
+
 bool lily_mask_complete(const lily_mask *k)
 {
     return lily_matcher_complete(k->m, k->at);

@@ -32,6 +32,10 @@ void lily_mask_free(lily_mask *k); /* NULL is allowed */
 int lily_mask_allowed(lily_mask *k, const uint32_t **mask, lily_err *e);
 /* Goes on over the bytes of a token; *fits: the grammar takes them (else nothing has changed). */
 int lily_mask_take(lily_mask *k, const char *bytes, size_t n, bool *fits, lily_err *e);
+/* The bytes that must follow, since nothing else may: *n of them in `out`, at most `room`. */
+int lily_mask_forced(lily_mask *k, char *out, size_t room, size_t *n, lily_err *e);
+/* Begins the text anew. */
+void lily_mask_restart(lily_mask *k);
 /* The text is whole; and nothing but the end of the turn may follow. */
 bool lily_mask_complete(const lily_mask *k);
 int lily_mask_finished(lily_mask *k, bool *finished, lily_err *e);
