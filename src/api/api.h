@@ -41,6 +41,9 @@ struct lily_api {
 /* The engine, or NULL after the request was answered with 503: the model is still loading. */
 lily_engine *lily_api_engine(lily_api *api, lily_http_req *req);
 
+/* What the client gives as its key, "Authorization: Bearer KEY" or "x-api-key: KEY" (Anthropic's clients); NULL: none. */
+const char *lily_api_key_given(const lily_http_req *req);
+
 /* Runs `run` on a thread of its own; it must answer job->req. Answers 503 when there is no thread to be had. */
 void lily_job_start(lily_api *api, lily_http_req *req, lily_job_run *run);
 /* From now on the chat is cancelled when the client leaves; NULL before it is freed. */
