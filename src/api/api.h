@@ -60,6 +60,7 @@ lily_openai_defaults lily_api_defaults(const lily_api *api, lily_engine *g);
 
 /* Handlers (http.h), by source. */
 void lily_handle_chat(lily_http_req *req, void *api);           /* openai_chat.c */
+void lily_handle_responses(lily_http_req *req, void *api);      /* responses.c */
 void lily_handle_models(lily_http_req *req, void *api);         /* models.c */
 void lily_handle_model(lily_http_req *req, void *api);
 void lily_handle_health(lily_http_req *req, void *api);         /* ops.c */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "text/big_number.h"
 
 static void put_escaped(lily_buf *out, unsigned char c)
 {
@@ -59,4 +60,51 @@ void lily_json_put_bytes(lily_buf *out, const char *s, size_t n)
     lily_buf_putc(out, '[');
     for (size_t i = 0; i < n; i++) lily_buf_printf(out, i ? ",%u" : "%u", (unsigned char)s[i]);
     lily_buf_putc(out, ']');
+}
+
+static void put_object(lily_buf *out, const json_t *object)
+{
+    const char *key;
+    size_t n;
+    json_t *member;
+    lily_buf_putc(out, '{');
+    bool first = true;
+    json_object_keylen_foreach((json_t *)object, key, n, member) {
+        if (!first) lily_buf_putc(out, ',');
+        first = false;
+        lily_json_put_string(out, key, n);
+        lily_buf_putc(out, ':');
+        lily_json_put_value(out, member);
+    }
+    lily_buf_putc(out, '}');
+}
+
+static void put_list(lily_buf *out, const json_t *list)
+{
+    lily_buf_putc(out, '[');
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (i > 0) lily_buf_putc(out, ',');
+        lily_json_put_value(out, json_array_get(list, i));
+    }
+    lily_buf_putc(out, ']');
+}
+
+void lily_json_put_value(lily_buf *out, const json_t *value)
+{
+    char number[64];
+    const char *big = value ? lily_big_number(value) : NULL;
+    if (big) {
+        lily_buf_puts(out, big);
+        return;
+    }
+    switch (value ? json_typeof(value) : JSON_NULL) {
+    case JSON_OBJECT: put_object(out, value); break;
+    case JSON_ARRAY: put_list(out, value); break;
+    case JSON_STRING: lily_json_put_string(out, json_string_value(value), json_string_length(value)); break;
+    case JSON_INTEGER:
+    case JSON_REAL: lily_buf_add(out, number, json_dumpb(value, number, sizeof number, JSON_ENCODE_ANY)); break;
+    case JSON_TRUE: lily_buf_puts(out, "true"); break;
+    case JSON_FALSE: lily_buf_puts(out, "false"); break;
+    case JSON_NULL: lily_buf_puts(out, "null"); break;
+    }
 }

@@ -3,6 +3,7 @@
 #ifndef LILY_API_JSON_OUT_H
 #define LILY_API_JSON_OUT_H
 
+#include <jansson.h>
 #include <stddef.h>
 
 #include "base/buf.h"
@@ -15,5 +16,7 @@ void lily_json_put_text(lily_buf *out, const char *s);
 void lily_json_put_number(lily_buf *out, double x);
 /* [1, 2, 3]: the bytes as numbers. */
 void lily_json_put_bytes(lily_buf *out, const char *s, size_t n);
+/* Any value; numbers as the client wrote them (text/big_number.h); NULL gives null. */
+void lily_json_put_value(lily_buf *out, const json_t *value);
 
 #endif

@@ -67,7 +67,7 @@ static void put_top(lily_buf *out, const lily_openai_head *h, const lily_answer_
     lily_buf_putc(out, '}');
 }
 
-static void put_logprobs(lily_buf *out, const lily_openai_head *h, const lily_answer_event *ev, bool first)
+void lily_openai_put_logprobs(lily_buf *out, const lily_openai_head *h, const lily_answer_event *ev, bool first)
 {
     for (size_t i = 0; i < ev->n_tokens; i++) {
         const lily_answer_token *t = ev->tokens[i];
@@ -99,7 +99,7 @@ static void put_rate(lily_buf *out, const char *phase, uint32_t n, uint32_t step
                     seconds > 0 ? steps / seconds : 0.0);
 }
 
-static void put_timings(lily_buf *out, const lily_usage *u)
+void lily_openai_put_timings(lily_buf *out, const lily_usage *u)
 {
     lily_buf_printf(out, "\"timings\":{\"cache_n\":%u,", u->n_reused);
     uint32_t fresh = u->n_prompt - u->n_reused;
@@ -129,7 +129,7 @@ static void close_delta(const lily_openai_stream *s, const lily_answer_event *ev
     lily_buf_puts(out, "},\"logprobs\":");
     if (ev && ev->n_tokens > 0) {
         lily_buf_puts(out, "{\"content\":[");
-        put_logprobs(out, s->head, ev, true);
+        lily_openai_put_logprobs(out, s->head, ev, true);
         lily_buf_puts(out, "],\"refusal\":null}");
     } else {
         lily_buf_puts(out, "null");
@@ -181,7 +181,7 @@ static void put_finish(lily_openai_stream *s, const lily_answer_event *ev, lily_
     open_delta(s, out);
     close_delta(s, ev, finish_text(ev->finish), out);
     lily_buf_putc(out, ',');
-    put_timings(out, ev->usage);
+    lily_openai_put_timings(out, ev->usage);
     close_chunk(out);
     if (s->include_usage) {
         open_chunk(s, out);
@@ -244,7 +244,7 @@ void lily_openai_answer_event(lily_openai_answer *a, const lily_answer_event *ev
     case LILY_ANSWER_CALL_END: end_call(a); break;
     default: break;
     }
-    put_logprobs(&a->logprobs, a->head, ev, a->logprobs.len == 0);
+    lily_openai_put_logprobs(&a->logprobs, a->head, ev, a->logprobs.len == 0);
 }
 
 static void put_message(const lily_openai_answer *a, lily_buf *out)
@@ -285,7 +285,7 @@ int lily_openai_answer_json(const lily_openai_answer *a, const lily_answer_event
     lily_buf_printf(out, ",\"finish_reason\":\"%s\"}],", finish_text(ev->finish));
     put_usage(out, ev->usage);
     lily_buf_putc(out, ',');
-    put_timings(out, ev->usage);
+    lily_openai_put_timings(out, ev->usage);
     lily_buf_putc(out, '}');
     return lily_buf_ok(out, "an answer", e);
 }

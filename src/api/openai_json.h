@@ -21,6 +21,13 @@ typedef struct lily_openai_head {
 
 void lily_openai_head_init(lily_openai_head *h, const char *model, const lily_tokenizer *tokenizer);
 
+/* ---- parts that other protocols have too ---- */
+
+/* The tokens that came with an event, as entries of logprobs.content; first: no comma before them. */
+void lily_openai_put_logprobs(lily_buf *out, const lily_openai_head *h, const lily_answer_event *ev, bool first);
+/* "timings":{…} */
+void lily_openai_put_timings(lily_buf *out, const lily_usage *u);
+
 /* ---- streamed: each call appends whole events to `out` ---- */
 
 typedef struct lily_openai_stream {

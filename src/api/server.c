@@ -26,6 +26,7 @@ typedef struct server {
 
 static const lily_http_route routes[] = {
     {"POST", "/v1/chat/completions", lily_handle_chat},
+    {"POST", "/v1/responses", lily_handle_responses},
     {"GET", "/v1/models", lily_handle_models},
     {"GET", "/v1/models/*", lily_handle_model},
     {"GET", "/health", lily_handle_health},
