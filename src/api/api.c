@@ -122,6 +122,23 @@ void lily_job_start(lily_api *api, lily_http_req *req, lily_job_run *run)
     end_job(job);
 }
 
+void lily_job_json(lily_job *job, int (*work)(const lily_job *job, json_t *body, lily_buf *out, lily_refusal *r))
+{
+    size_t n;
+    const char *text = lily_http_body(job->req, &n);
+    json_t *body;
+    lily_buf out = {0};
+    lily_refusal r = {0};
+    int rc = lily_body_object(text, n, &body, &r);
+    if (rc == LILY_OK) rc = work(job, body, &out, &r);
+    if (rc == LILY_OK) {
+        lily_reply_json(job->req, &out);
+    } else {
+        lily_reply_refusal(job->req, &r);
+        lily_buf_free(&out);
+    }
+}
+
 /* Looks the request up, for its job may be over by the time the client leaves. */
 static void on_gone(lily_http_req *req, void *arg)
 {

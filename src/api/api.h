@@ -46,6 +46,8 @@ const char *lily_api_key_given(const lily_http_req *req);
 
 /* Runs `run` on a thread of its own; it must answer job->req. Answers 503 when there is no thread to be had. */
 void lily_job_start(lily_api *api, lily_http_req *req, lily_job_run *run);
+/* Such a job's whole work when it takes one JSON object and gives another: `work` takes over the body and appends to out. */
+void lily_job_json(lily_job *job, int (*work)(const lily_job *job, json_t *body, lily_buf *out, lily_refusal *r));
 /* From now on the chat is cancelled when the client leaves; NULL before it is freed. */
 void lily_job_set_chat(lily_job *job, lily_chat_run *chat);
 /* Server's end: cancels all chats; waits until no job is left. */
@@ -61,6 +63,8 @@ lily_openai_defaults lily_api_defaults(const lily_api *api, lily_engine *g);
 /* Handlers (http.h), by source. */
 void lily_handle_chat(lily_http_req *req, void *api);           /* openai_chat.c */
 void lily_handle_responses(lily_http_req *req, void *api);      /* responses.c */
+void lily_handle_messages(lily_http_req *req, void *api);       /* anthropic_messages.c */
+void lily_handle_count_tokens(lily_http_req *req, void *api);
 void lily_handle_models(lily_http_req *req, void *api);         /* models.c */
 void lily_handle_model(lily_http_req *req, void *api);
 void lily_handle_health(lily_http_req *req, void *api);         /* ops.c */

@@ -367,10 +367,19 @@ static int read_prompt(lily_openai_request *q, const lily_openai_defaults *d, li
     return merge_kwargs(q, d, r);
 }
 
-int lily_openai_prompt_read(lily_openai_request *q, json_t *body, const lily_openai_defaults *d, lily_refusal *r)
+int lily_openai_prompt_make(lily_chat_prompt *out, lily_engine *g, json_t *body, const lily_openai_defaults *d,
+                            lily_refusal *r)
 {
-    set_defaults(q, body, d);
-    return read_prompt(q, d, r);
+    lily_openai_request q;
+    set_defaults(&q, body, d);
+    int rc = read_prompt(&q, d, r);
+    if (rc == LILY_OK) {
+        rc = lily_chat_prompt_make(out, lily_engine_template(g), lily_engine_tokenizer(g), q.chat.messages, q.chat.tools,
+                                   q.chat.kwargs, &r->err);
+        if (rc != LILY_OK) lily_name_messages(r);
+    }
+    lily_openai_request_free(&q);
+    return rc;
 }
 
 int lily_openai_request_read(lily_openai_request *q, json_t *body, const lily_openai_defaults *d, lily_refusal *r)

@@ -39,8 +39,10 @@ typedef struct lily_openai_defaults {
 int lily_openai_request_read(lily_openai_request *q, json_t *body, const lily_openai_defaults *d, lily_refusal *r);
 void lily_openai_request_free(lily_openai_request *q);
 
-/* messages, tools, tool_choice and the template's switches alone: what /tokenize renders. */
-int lily_openai_prompt_read(lily_openai_request *q, json_t *body, const lily_openai_defaults *d, lily_refusal *r);
+/* messages, tools, tool_choice and the template's switches alone: the prompt that the model would read. Takes over
+ * `body`. */
+int lily_openai_prompt_make(lily_chat_prompt *out, lily_engine *g, json_t *body, const lily_openai_defaults *d,
+                            lily_refusal *r);
 
 /* The text of a request's body as a JSON object, LILY_ARGUMENT otherwise; numbers as in text/big_number.h. */
 int lily_body_object(const char *text, size_t n, json_t **out, lily_refusal *r);

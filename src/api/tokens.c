@@ -56,26 +56,12 @@ static void put_tokens(lily_buf *out, const lily_tokenizer *k, const lily_ids *i
     lily_buf_puts(out, "]}");
 }
 
-/* The prompt of a chat request; takes over `body`. */
-static int read_prompt(const lily_job *job, lily_engine *g, json_t *body, lily_chat_prompt *prompt, lily_refusal *r)
-{
-    lily_openai_request q;
-    lily_openai_defaults d = lily_api_defaults(job->api, g);
-    int rc = lily_openai_prompt_read(&q, body, &d, r);
-    if (rc == LILY_OK) {
-        rc = lily_chat_prompt_make(prompt, lily_engine_template(g), lily_engine_tokenizer(g), q.chat.messages,
-                                   q.chat.tools, q.chat.kwargs, &r->err);
-        if (rc != LILY_OK) lily_name_messages(r);
-    }
-    lily_openai_request_free(&q);
-    return rc;
-}
-
 static int tokenize_messages(const lily_job *job, lily_engine *g, json_t *body, bool with_pieces, lily_buf *out,
                              lily_refusal *r)
 {
     lily_chat_prompt prompt = {0};
-    TRY(read_prompt(job, g, body, &prompt, r));
+    lily_openai_defaults d = lily_api_defaults(job->api, g);
+    TRY(lily_openai_prompt_make(&prompt, g, body, &d, r));
     put_tokens(out, lily_engine_tokenizer(g), &prompt.ids, with_pieces);
     lily_chat_prompt_free(&prompt);
     return LILY_OK;
@@ -84,7 +70,9 @@ static int tokenize_messages(const lily_job *job, lily_engine *g, json_t *body, 
 static int apply_template(const lily_job *job, json_t *body, lily_buf *out, lily_refusal *r)
 {
     lily_chat_prompt prompt = {0};
-    TRY(read_prompt(job, atomic_load(&job->api->engine), body, &prompt, r));
+    lily_engine *g = atomic_load(&job->api->engine);
+    lily_openai_defaults d = lily_api_defaults(job->api, g);
+    TRY(lily_openai_prompt_make(&prompt, g, body, &d, r));
     lily_buf_puts(out, "{\"prompt\":");
     lily_json_put_string(out, lily_buf_str(&prompt.rendered.text), prompt.rendered.text.len);
     lily_buf_putc(out, '}');
@@ -158,27 +146,9 @@ static int detokenize(const lily_job *job, json_t *body, lily_buf *out, lily_ref
     return rc;
 }
 
-/* `work` takes over the body. */
-static void run_job(lily_job *job, int (*work)(const lily_job *, json_t *, lily_buf *, lily_refusal *))
-{
-    size_t n;
-    const char *text = lily_http_body(job->req, &n);
-    json_t *body;
-    lily_buf out = {0};
-    lily_refusal r = {0};
-    int rc = lily_body_object(text, n, &body, &r);
-    if (rc == LILY_OK) rc = work(job, body, &out, &r);
-    if (rc == LILY_OK) {
-        lily_reply_json(job->req, &out);
-    } else {
-        lily_reply_refusal(job->req, &r);
-        lily_buf_free(&out);
-    }
-}
-
-static void tokenize_job(lily_job *job) { run_job(job, tokenize); }
-static void detokenize_job(lily_job *job) { run_job(job, detokenize); }
-static void template_job(lily_job *job) { run_job(job, apply_template); }
+static void tokenize_job(lily_job *job) { lily_job_json(job, tokenize); }
+static void detokenize_job(lily_job *job) { lily_job_json(job, detokenize); }
+static void template_job(lily_job *job) { lily_job_json(job, apply_template); }
 
 void lily_handle_tokenize(lily_http_req *req, void *api)
 {
