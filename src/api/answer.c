@@ -171,6 +171,19 @@ int lily_answer_feed(lily_answer *a, const lily_event *ev, lily_err *e)
     return lily_fail(e, LILY_INTERNAL, "engine event %d is unknown", (int)ev->kind);
 }
 
+void lily_usage_add(lily_usage *sum, const lily_usage *more, bool again)
+{
+    if (!again) {
+        sum->n_prompt += more->n_prompt;
+        sum->n_reused += more->n_reused;
+        sum->n_done += more->n_done;
+        sum->prompt_seconds += more->prompt_seconds;
+    }
+    sum->n_reply += more->n_reply;
+    sum->n_reasoning += more->n_reasoning;
+    sum->reply_seconds += more->reply_seconds;
+}
+
 bool lily_answer_complete(const lily_answer *a) { return a->complete; }
 
 int lily_answer_new(lily_answer **out, const lily_answer_options *o, lily_err *e)

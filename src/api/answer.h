@@ -54,6 +54,10 @@ typedef struct lily_usage {
     double prompt_seconds, reply_seconds;
 } lily_usage;
 
+/* Adds what a further answer took to the sum, {0} at first.  again: the prompt is that of the answer before, which
+ * counts once. */
+void lily_usage_add(lily_usage *sum, const lily_usage *more, bool again);
+
 typedef struct lily_answer_event {
     lily_answer_kind kind;
     const char *text;           /* not NUL-terminated, valid during the callback */

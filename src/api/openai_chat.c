@@ -16,6 +16,7 @@ static int read_chat(void *self, lily_talk_request *q, json_t *body, lily_refusa
     TRY(lily_openai_request_read(&t->q, body, &d, r));
     q->chat = &t->q.chat;
     q->stream = t->q.stream;
+    q->n_answers = (size_t)t->q.n;
     return LILY_OK;
 }
 
@@ -25,8 +26,16 @@ static void begin_chat(void *self, const lily_talk_request *q)
     lily_openai_head_init(&t->head, lily_engine_model_name(q->engine), lily_engine_tokenizer(q->engine));
     t->stream = (lily_openai_stream){.head = &t->head,
                                      .include_usage = t->q.include_usage,
-                                     .return_progress = t->q.return_progress};
+                                     .return_progress = t->q.return_progress,
+                                     .n_answers = (size_t)t->q.n};
     t->answer = (lily_openai_answer){.head = &t->head, .with_logprobs = t->q.chat.sampling.logprobs};
+}
+
+/* The prompt is read once: what was kept of it is all that the next answer needs. */
+static void next_answer(void *self, size_t i)
+{
+    (void)i;
+    ((chat_talk *)self)->q.chat.sampling.seed++;
 }
 
 static void free_chat(void *self)
@@ -58,13 +67,15 @@ static void gather(void *self, const lily_answer_event *ev)
 
 static int whole(void *self, const lily_answer_event *ev, lily_buf *out, lily_err *e)
 {
-    return lily_openai_answer_json(&((chat_talk *)self)->answer, ev, out, e);
+    (void)ev;
+    return lily_openai_answer_json(&((chat_talk *)self)->answer, out, e);
 }
 
 static const lily_protocol openai_chat = {
     .size = sizeof(chat_talk),
     .read = read_chat,
     .begin = begin_chat,
+    .next = next_answer,
     .free = free_chat,
     .open = open_stream,
     .event = stream_event,

@@ -120,7 +120,7 @@ static void open_chunk(const lily_openai_stream *s, lily_buf *out)
 static void open_delta(const lily_openai_stream *s, lily_buf *out)
 {
     open_chunk(s, out);
-    lily_buf_puts(out, ",\"choices\":[{\"index\":0,\"delta\":{");
+    lily_buf_printf(out, ",\"choices\":[{\"index\":%zu,\"delta\":{", s->index);
 }
 
 /* Ends a delta and leaves the chunk open for further members. */
@@ -183,10 +183,13 @@ static void put_finish(lily_openai_stream *s, const lily_answer_event *ev, lily_
     lily_buf_putc(out, ',');
     lily_openai_put_timings(out, ev->usage);
     close_chunk(out);
+    lily_usage_add(&s->sum, ev->usage, s->index > 0);
+    s->opened = false;
+    if (++s->index < s->n_answers) return;
     if (s->include_usage) {
         open_chunk(s, out);
         lily_buf_puts(out, ",\"choices\":[],");
-        put_usage(out, ev->usage);
+        put_usage(out, &s->sum);
         close_chunk(out);
     }
     lily_buf_puts(out, "data: [DONE]\n\n");
@@ -230,23 +233,6 @@ static void end_call(lily_openai_answer *a)
     lily_buf_puts(&a->calls, "}}");
 }
 
-void lily_openai_answer_event(lily_openai_answer *a, const lily_answer_event *ev)
-{
-    switch (ev->kind) {
-    case LILY_ANSWER_REASONING: lily_buf_add(&a->reasoning, ev->text, ev->n); break;
-    case LILY_ANSWER_TEXT: lily_buf_add(&a->content, ev->text, ev->n); break;
-    case LILY_ANSWER_CALL:
-        lily_buf_clear(&a->name);
-        lily_buf_clear(&a->arguments);
-        lily_buf_add(&a->name, ev->text, ev->n);
-        break;
-    case LILY_ANSWER_ARGUMENTS: lily_buf_add(&a->arguments, ev->text, ev->n); break;
-    case LILY_ANSWER_CALL_END: end_call(a); break;
-    default: break;
-    }
-    lily_openai_put_logprobs(&a->logprobs, a->head, ev, a->logprobs.len == 0);
-}
-
 static void put_message(const lily_openai_answer *a, lily_buf *out)
 {
     lily_buf_puts(out, "{\"role\":\"assistant\",\"content\":");
@@ -267,12 +253,11 @@ static void put_message(const lily_openai_answer *a, lily_buf *out)
     lily_buf_putc(out, '}');
 }
 
-int lily_openai_answer_json(const lily_openai_answer *a, const lily_answer_event *ev, lily_buf *out, lily_err *e)
+static void end_choice(lily_openai_answer *a, const lily_answer_event *ev)
 {
-    const lily_buf *parts[] = {&a->content, &a->reasoning, &a->calls, &a->name, &a->arguments, &a->logprobs};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) TRY(lily_buf_ok(parts[i], "an answer", e));
-    put_head(out, a->head, "chat.completion");
-    lily_buf_puts(out, ",\"choices\":[{\"index\":0,\"message\":");
+    lily_buf *parts[] = {&a->content, &a->reasoning, &a->calls, &a->name, &a->arguments, &a->logprobs};
+    lily_buf *out = &a->choices;
+    lily_buf_printf(out, "%s{\"index\":%zu,\"message\":", a->n_choices ? "," : "", a->n_choices);
     put_message(a, out);
     lily_buf_puts(out, ",\"logprobs\":");
     if (a->with_logprobs) {
@@ -282,16 +267,50 @@ int lily_openai_answer_json(const lily_openai_answer *a, const lily_answer_event
     } else {
         lily_buf_puts(out, "null");
     }
-    lily_buf_printf(out, ",\"finish_reason\":\"%s\"}],", finish_text(ev->finish));
-    put_usage(out, ev->usage);
+    lily_buf_printf(out, ",\"finish_reason\":\"%s\"}", finish_text(ev->finish));
+    lily_usage_add(&a->sum, ev->usage, a->n_choices > 0);
+    a->n_choices++;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i]->failed) out->failed = true;
+        lily_buf_clear(parts[i]);
+    }
+}
+
+void lily_openai_answer_event(lily_openai_answer *a, const lily_answer_event *ev)
+{
+    switch (ev->kind) {
+    case LILY_ANSWER_REASONING: lily_buf_add(&a->reasoning, ev->text, ev->n); break;
+    case LILY_ANSWER_TEXT: lily_buf_add(&a->content, ev->text, ev->n); break;
+    case LILY_ANSWER_CALL:
+        lily_buf_clear(&a->name);
+        lily_buf_clear(&a->arguments);
+        lily_buf_add(&a->name, ev->text, ev->n);
+        break;
+    case LILY_ANSWER_ARGUMENTS: lily_buf_add(&a->arguments, ev->text, ev->n); break;
+    case LILY_ANSWER_CALL_END: end_call(a); break;
+    default: break;
+    }
+    lily_openai_put_logprobs(&a->logprobs, a->head, ev, a->logprobs.len == 0);
+    if (ev->kind == LILY_ANSWER_FINISH) end_choice(a, ev);
+}
+
+int lily_openai_answer_json(const lily_openai_answer *a, lily_buf *out, lily_err *e)
+{
+    TRY(lily_buf_ok(&a->choices, "an answer", e));
+    put_head(out, a->head, "chat.completion");
+    lily_buf_puts(out, ",\"choices\":[");
+    lily_buf_add(out, lily_buf_str(&a->choices), a->choices.len);
+    lily_buf_puts(out, "],");
+    put_usage(out, &a->sum);
     lily_buf_putc(out, ',');
-    lily_openai_put_timings(out, ev->usage);
+    lily_openai_put_timings(out, &a->sum);
     lily_buf_putc(out, '}');
     return lily_buf_ok(out, "an answer", e);
 }
 
 void lily_openai_answer_free(lily_openai_answer *a)
 {
+    lily_buf_free(&a->choices);
     lily_buf_free(&a->content);
     lily_buf_free(&a->reasoning);
     lily_buf_free(&a->calls);

@@ -33,13 +33,16 @@ void lily_openai_put_timings(lily_buf *out, const lily_usage *u);
 typedef struct lily_openai_stream {
     const lily_openai_head *head;
     bool include_usage, return_progress;
-    bool opened;                        /* the first chunk, with the role, is written */
+    size_t n_answers;                   /* 0 is 1 */
+    size_t index;                       /* of the answer that runs */
+    lily_usage sum;                     /* of those that are complete */
+    bool opened;                        /* its first chunk, with the role, is written */
     uint64_t started;                   /* when its turn came */
 } lily_openai_stream;
 
 /* The first chunk, if it is not there yet. */
 void lily_openai_stream_open(lily_openai_stream *s, lily_buf *out);
-/* What the event says, after the first chunk; FINISH (but not with an error) ends with [DONE]. */
+/* What the event says, after the first chunk; the last FINISH (but not with an error) ends with [DONE]. */
 void lily_openai_stream_event(lily_openai_stream *s, const lily_answer_event *ev, lily_buf *out);
 
 /* ---- not streamed ---- */
@@ -47,15 +50,18 @@ void lily_openai_stream_event(lily_openai_stream *s, const lily_answer_event *ev
 typedef struct lily_openai_answer {
     const lily_openai_head *head;
     bool with_logprobs;
-    lily_buf content, reasoning;
+    size_t n_choices;                   /* complete ones */
+    lily_usage sum;                     /* of these */
+    lily_buf choices;                   /* JSON objects with commas between */
+    lily_buf content, reasoning;        /* of the answer that runs, as is all that follows */
     lily_buf calls;                     /* JSON objects with commas between */
     lily_buf name, arguments;           /* of the call that is being read */
     lily_buf logprobs;                  /* JSON objects with commas between */
 } lily_openai_answer;                   /* freed by lily_openai_answer_free */
 
 void lily_openai_answer_event(lily_openai_answer *a, const lily_answer_event *ev);
-/* Appends the whole answer; ev is the FINISH. LILY_NO_MEMORY when a part was lost. */
-int lily_openai_answer_json(const lily_openai_answer *a, const lily_answer_event *ev, lily_buf *out, lily_err *e);
+/* After the last FINISH: appends the whole. LILY_NO_MEMORY when a part was lost. */
+int lily_openai_answer_json(const lily_openai_answer *a, lily_buf *out, lily_err *e);
 void lily_openai_answer_free(lily_openai_answer *a);
 
 #endif

@@ -332,7 +332,6 @@ static int settle(lily_openai_request *q, lily_refusal *r)
     s->top_k = q->top_k < 0 ? 0 : (int32_t)q->top_k;
     if (q->top_logprobs > 0 && !s->logprobs)
         return lily_refuse(r, LILY_ARGUMENT, "top_logprobs", "top_logprobs needs logprobs: true");
-    if (q->n != 1) return lily_refuse(r, LILY_UNSUPPORTED, "n", "n: only 1 answer is supported");
     s->n_logprobs = (int32_t)q->top_logprobs;
     return LILY_OK;
 }

@@ -17,6 +17,8 @@ typedef struct talk {
     lily_talk_request q;
     lily_buf out;               /* events not yet given to the HTTP layer; or the answer */
     bool begun;                 /* status 200 was sent: errors are events from now on */
+    bool last;                  /* the answer that runs is the last one */
+    uint64_t start;             /* when the first was asked for */
     lily_refusal refusal;
 } talk;
 
@@ -82,17 +84,17 @@ static int on_stream(void *user, const lily_answer_event *ev, lily_err *e)
 
 static int stream_answer(talk *t, lily_chat_run *run, lily_err *e)
 {
-    uint64_t start = lily_now_ns();
     bool finished = false;
     while (!finished) {
-        double left = COMMIT_SECONDS - lily_seconds_since(start);
+        double left = COMMIT_SECONDS - lily_seconds_since(t->start);
         TRY(lily_chat_wait(run, t->begun ? -1 : left > 0 ? left : 0, &finished, e));
         if (t->refusal.err.code && !t->begun) return LILY_OK;    /* answered with a status */
-        if (!t->begun && t->out.len == 0 && lily_seconds_since(start) < COMMIT_SECONDS) continue;
+        if (!t->begun && t->out.len == 0 && lily_seconds_since(t->start) < COMMIT_SECONDS) continue;
         if (!finished) t->protocol->open(t->self, &t->out);
         TRY(send_events(t, e));
     }
-    return lily_http_stream_end(t->job->req, e);
+    bool ends = t->last || t->refusal.err.code;
+    return ends ? lily_http_stream_end(t->job->req, e) : LILY_OK;
 }
 
 /* ---- not streamed ---- */
@@ -102,7 +104,7 @@ static int on_answer(void *user, const lily_answer_event *ev, lily_err *e)
     talk *t = user;
     if (gave_up(ev)) return engine_failed(t, ev);
     t->protocol->gather(t->self, ev);
-    if (ev->kind != LILY_ANSWER_FINISH) return LILY_OK;
+    if (ev->kind != LILY_ANSWER_FINISH || !t->last) return LILY_OK;
     TRY(t->protocol->whole(t->self, ev, &t->out, e));
     return lily_http_reply(t->job->req, 200, "application/json", t->out.data, t->out.len, e);
 }
@@ -142,39 +144,71 @@ static int read_request(talk *t)
 static int start(talk *t, lily_chat_run **run)
 {
     uint32_t n_prompt = 0;
-    int rc = lily_chat_start(run, t->q.engine, t->q.chat, &n_prompt, &t->refusal.err);
+    lily_refusal *r = &t->refusal;
+    int rc = lily_chat_start(run, t->q.engine, t->q.chat, &n_prompt, &r->err);
     if (rc == LILY_OK) return rc;
-    lily_name_messages(&t->refusal);
+    lily_name_messages(r);
     if (rc == LILY_CONTEXT && n_prompt > 0) {
-        t->refusal.n_prompt = n_prompt;
-        t->refusal.n_ctx = lily_engine_context(t->q.engine);
+        r->n_prompt = n_prompt;
+        r->n_ctx = lily_engine_context(t->q.engine);
     }
+    if (t->protocol->refused) t->protocol->refused(t->self, r);
     return rc;
 }
 
-static void answer(talk *t, lily_chat_run *run)
+static int answer(talk *t, lily_chat_run *run)
 {
     lily_err e = {0};
-    if (t->protocol->begin) t->protocol->begin(t->self, &t->q);
     lily_job_set_chat(t->job, run);
     int rc = t->q.stream ? stream_answer(t, run, &e) : whole_answer(run, &e);
-    /* A client that left needs no words; the HTTP layer ends a stream that its job drops. */
-    if (rc != LILY_OK && rc != LILY_CANCELLED && !t->begun)
-        lily_http_reply_error(t->job->req, lily_err_http_status(rc), e.text, &e);
     lily_job_set_chat(t->job, NULL);
+    if (rc == LILY_OK) return t->refusal.err.code;    /* told by an event */
+    /* A client that left needs no words; the HTTP layer ends a stream that its job drops. */
+    if (rc != LILY_CANCELLED && !t->begun)
+        lily_http_reply_error(t->job->req, lily_err_http_status(rc), e.text, &e);
+    return rc;
+}
+
+/* An answer that could not even be asked for. */
+static void fail_to_start(talk *t)
+{
+    lily_err e;
+    if (!t->begun) {
+        fail_before(t);
+        return;
+    }
+    t->protocol->fail(t->self, &t->refusal, &t->out);
+    if (send_events(t, &e) == LILY_OK) lily_http_stream_end(t->job->req, &e);
+}
+
+static void give_answers(talk *t)
+{
+    size_t n = t->q.n_answers ? t->q.n_answers : 1;
+    t->start = lily_now_ns();
+    int rc = LILY_OK;
+    for (size_t i = 0; i < n && rc == LILY_OK; i++) {
+        lily_chat_run *run = NULL;
+        t->last = i + 1 == n;
+        if (i > 0) t->protocol->next(t->self, i);
+        rc = start(t, &run);
+        if (rc != LILY_OK) {
+            fail_to_start(t);
+        } else {
+            if (i == 0 && t->protocol->begin) t->protocol->begin(t->self, &t->q);
+            rc = answer(t, run);
+        }
+        lily_chat_free(run);
+    }
 }
 
 void lily_talk(lily_job *job, const lily_protocol *p)
 {
     talk t = {.job = job, .protocol = p, .self = lily_calloc(1, p->size)};
     t.q = (lily_talk_request){.api = job->api, .engine = atomic_load(&job->api->engine)};
-    lily_chat_run *run = NULL;
     int rc = t.self ? LILY_OK : lily_no_memory(&t.refusal.err, p->size, "a request");
     if (rc == LILY_OK) rc = read_request(&t);
-    if (rc == LILY_OK) rc = start(&t, &run);
-    if (rc == LILY_OK) answer(&t, run);
+    if (rc == LILY_OK) give_answers(&t);
     else fail_before(&t);
-    lily_chat_free(run);
     if (t.self) p->free(t.self);
     lily_free(t.self);
     lily_buf_free(&t.out);

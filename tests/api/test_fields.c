@@ -94,7 +94,7 @@ static void test_refused(void **state)
         {"max_tokens", "\"max_tokens\":\"many\""},
         {"max_completion_tokens", "\"max_completion_tokens\":-1"},
         {"n", "\"n\":0"},
-        {"n", "\"n\":2"},
+        {"n", "\"n\":129"},
         {"n", "\"n\":\"two\""},
         {"stream", "\"stream\":\"yes\""},
         {"stream_options", "\"stream_options\":true"},

@@ -148,12 +148,6 @@ def test_refusal_and_annotations_in_history(api):
                          {"role": "user", "content": "ok"}]))
 
 
-def test_several_choices_are_refused(api, prompt):
-    """A client that asks for two drafts would index a missing one."""
-    refused(api.chat_raw(prompt, n=2), [400], param="n")
-    refused(api.chat_raw(prompt, n=2, stream=True), [400], param="n")
-
-
 def test_any_model_name(api):
     """Front ends send the name of another vendor's model."""
     assert api.chat("hi", model="gpt-4o-mini")["model"] == api.model
