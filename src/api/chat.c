@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "api/replay.h"
 #include "base/mem.h"
 #include "text/messages.h"
 
@@ -27,17 +28,21 @@ static size_t spelled(const lily_tokenizer *k, const lily_ids *ids, size_t at, c
  * old turn is left out of later prompts: they part right behind "<|im_start|>assistant\n". */
 static int find_marks(lily_chat_prompt *p, const lily_tokenizer *k, lily_err *e)
 {
-    static const char start_text[] = "<|im_start|>";
+    static const char start_text[] = "<|im_start|>", think_text[] = "<think>";
     int32_t start = lily_token_find(k, start_text, sizeof start_text - 1);
+    int32_t think = lily_token_find(k, think_text, sizeof think_text - 1);
     size_t most = 0;
-    for (size_t i = 0; i < p->ids.n; i++) most += p->ids.id[i] == start ? 2 : 0;
-    p->marks = lily_calloc(most, sizeof *p->marks);
-    if (!p->marks) return lily_no_memory(e, most * sizeof *p->marks, "message boundaries");
+    for (size_t i = 0; i < p->ids.n; i++) most += p->ids.id[i] == start;
+    p->marks = lily_calloc(2 * most, sizeof *p->marks);
+    p->turns = lily_calloc(most, sizeof *p->turns);
+    if (!p->marks || !p->turns) return lily_no_memory(e, 3 * most * sizeof *p->marks, "message boundaries");
     for (size_t i = 0; i < p->ids.n; i++) {
         if (p->ids.id[i] != start) continue;
         if (i > 0) p->marks[p->n_marks++] = (uint32_t)i;
         size_t end = spelled(k, &p->ids, i + 1, "assistant\n");
-        if (end) p->marks[p->n_marks++] = (uint32_t)end;
+        if (!end) continue;
+        p->turns[p->n_turns++] = p->marks[p->n_marks++] = (uint32_t)end;
+        if (!p->fork && end < p->ids.n && p->ids.id[end] == think) p->fork = (uint32_t)end;
     }
     return LILY_OK;
 }
@@ -81,6 +86,7 @@ void lily_chat_prompt_free(lily_chat_prompt *p)
     lily_rendered_free(&p->rendered);
     lily_ids_free(&p->ids);
     lily_free(p->marks);
+    lily_free(p->turns);
     *p = (lily_chat_prompt){0};
 }
 
@@ -90,6 +96,10 @@ struct lily_chat_run {
     lily_answer *answer;
     lily_request *request;
     bool finished;
+    lily_answer_sink *sink;     /* the caller's */
+    void *user;
+    lily_replies *replies;      /* NULL: this reply is not noted */
+    lily_replay_note note;
     pthread_mutex_t lock;       /* for `news`; never held around calls of the engine */
     pthread_cond_t more;
     bool news;
@@ -104,6 +114,13 @@ static void wake(void *user)
     pthread_mutex_unlock(&r->lock);
 }
 
+static int on_answer(void *user, const lily_answer_event *ev, lily_err *e)
+{
+    lily_chat_run *r = user;
+    if (r->replies) lily_replay_note_event(&r->note, ev, r->replies);
+    return r->sink(r->user, ev, e);
+}
+
 static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const json_t *tools, const lily_chat_prompt *p,
                   lily_err *e)
 {
@@ -115,13 +132,18 @@ static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const js
                                   .stop = c->stop,
                                   .stop_len = c->stop_len,
                                   .n_stop = c->n_stop,
-                                  .sink = c->sink,
-                                  .user = c->user};
+                                  .sink = on_answer,
+                                  .user = r};
+    r->sink = c->sink;
+    r->user = c->user;
+    r->replies = c->no_reuse ? NULL : lily_engine_replies(g);
+    if (r->replies) lily_replay_note_begin(&r->note, p, lily_engine_tokenizer(g));
     TRY(lily_answer_new(&r->answer, &answer, e));
     lily_ask ask = {.tokens = p->ids.id,
                     .n_tokens = (uint32_t)p->ids.n,
                     .marks = p->marks,
                     .n_marks = p->n_marks,
+                    .fork = p->fork,
                     .max_tokens = c->max_tokens,
                     .sampling = c->sampling,
                     .grammar = c->grammar,
@@ -146,9 +168,10 @@ int lily_chat_start(lily_chat_run **out, lily_engine *g, const lily_chat *chat, 
     if (chat->think_limited) return lily_fail(e, LILY_UNSUPPORTED, "thinking cannot be limited yet");
     TRY(lily_chat_prompt_make(&prompt, lily_engine_template(g), lily_engine_tokenizer(g), chat->messages, tools,
                          chat->kwargs, e));
+    int rc = lily_replay_prompt(&prompt, lily_engine_replies(g), lily_engine_tokenizer(g), chat->messages, e);
     if (n_prompt) *n_prompt = (uint32_t)prompt.ids.n;
-    lily_chat_run *r = lily_calloc(1, sizeof *r);
-    int rc = r ? LILY_OK : lily_no_memory(e, sizeof *r, "a chat");
+    lily_chat_run *r = rc == LILY_OK ? lily_calloc(1, sizeof *r) : NULL;
+    if (rc == LILY_OK && !r) rc = lily_no_memory(e, sizeof *r, "a chat");
     if (r) {
         pthread_mutex_init(&r->lock, NULL);
         pthread_cond_init(&r->more, NULL);
@@ -192,6 +215,8 @@ int lily_chat_wait(lily_chat_run *r, double seconds, bool *finished, lily_err *e
     int rc = LILY_OK;
     while (ev && rc == LILY_OK) {
         bool was_complete = lily_answer_complete(r->answer);
+        if (r->replies && ev->kind == LILY_EVENT_TOKEN) lily_replay_note_token(&r->note, ev->id);
+        r->note.ended = ev->kind == LILY_EVENT_END && ev->end == LILY_END_STOP && !was_complete;
         rc = lily_answer_feed(r->answer, ev, e);
         r->finished = ev->kind == LILY_EVENT_END;
         if (!was_complete && lily_answer_complete(r->answer)) lily_request_stop(r->request);
@@ -209,6 +234,7 @@ void lily_chat_free(lily_chat_run *r)
     if (!r) return;
     if (r->request) lily_request_free(r->request);
     lily_answer_free(r->answer);
+    lily_replay_note_free(&r->note);
     pthread_cond_destroy(&r->more);
     pthread_mutex_destroy(&r->lock);
     lily_free(r);

@@ -24,6 +24,11 @@ typedef struct lily_chat_prompt {
     uint32_t *marks;            /* positions that later prompts of the conversation will share: where a message
                                    begins, and where an assistant's turn begins to speak; ascending, owned */
     uint32_t n_marks;
+    uint32_t *turns;            /* those of the marks where an assistant's turn begins to speak, the last one where
+                                   the reply will; owned */
+    uint32_t n_turns;
+    uint32_t fork;              /* the first turn that shows its thought: a template that leaves old ones out will part
+                                   there; 0: none */
     bool in_think;              /* it ends inside a think block: the reply begins with reasoning */
 } lily_chat_prompt;                  /* {0} is an empty one */
 

@@ -39,6 +39,7 @@ static int start(lily_engine *g, const lily_engine_options *o, lily_err *e)
         TRY(lily_script_open(&g->script, o->script, g->m.tokenizer, e));
     else
         TRY(lily_session_new(&g->session, &g->m, e));
+    TRY(lily_replies_new(&g->replies, LILY_REPLIES_BYTES, e));
     TRY(lily_queue_new(&g->queue, o->queue ? o->queue : LILY_DEFAULT_QUEUE, e));
     if (pthread_create(&g->thread, NULL, work, g) != 0)
         return lily_fail(e, LILY_IO, "the system refused a thread for the engine");
@@ -70,6 +71,7 @@ void lily_engine_close(lily_engine *g)
     }
     lily_queue_let_go(g->queue);
     lily_session_free(g->session);
+    lily_replies_free(g->replies);
     lily_script_close(g->script);
     lily_unload(&g->m);
     pthread_mutex_destroy(&g->lock);
@@ -136,6 +138,8 @@ uint32_t lily_engine_context(const lily_engine *g) { return g->m.context; }
 const char *lily_engine_model_name(const lily_engine *g) { return g->m.name; }
 const char *lily_engine_device_text(const lily_engine *g) { return g->script ? "script" : g->m.device_text; }
 const char *lily_engine_fingerprint(const lily_engine *g) { return lily_ckpt_fingerprint(g->m.ckpt); }
+
+lily_replies *lily_engine_replies(lily_engine *g) { return g->replies; }
 
 uint64_t lily_engine_plan_hash(const lily_engine *g, enum lily_mode mode)
 {

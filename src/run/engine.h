@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "model/graph.h"
+#include "run/replies.h"
 #include "sample/grammar.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
@@ -47,7 +48,7 @@ typedef struct lily_memory {
     uint64_t weights;               /* mapped from the files; the page cache may drop them */
     uint64_t device;                /* copies and expansions that the device makes at load */
     uint64_t kv;                    /* keys and values at the full context */
-    uint64_t state;                 /* recurrent states, and the snapshots kept for prefix reuse */
+    uint64_t state;                 /* recurrent states, and the snapshots and replies kept for prefix reuse */
     uint64_t cache;                 /* budget of the conversations that are kept beside the one that runs */
     uint64_t scratch;               /* one run's buffers */
     uint64_t planned;               /* the sum */
@@ -74,6 +75,7 @@ const char *lily_engine_model_name(const lily_engine *g);       /* the folder's 
 const char *lily_engine_device_text(const lily_engine *g);      /* "cpu: 2 threads, avx2" */
 const char *lily_engine_fingerprint(const lily_engine *g);      /* of the checkpoint */
 uint64_t lily_engine_plan_hash(const lily_engine *g, enum lily_mode mode);
+lily_replies *lily_engine_replies(lily_engine *g);              /* what it has said, for those who make prompts */
 /* Requests that run now and that wait. */
 void lily_engine_load(lily_engine *g, uint32_t *running, uint32_t *queued);
 
@@ -121,6 +123,8 @@ typedef struct lily_ask {
     uint32_t n_tokens;
     const uint32_t *marks;          /* ascending positions 1 … n_tokens worth returning to: message boundaries; copied */
     uint32_t n_marks;
+    uint32_t fork;                  /* the mark where the next turn's prompt may part from this one: thoughts that are
+                                       shown now are left out then; 0: none */
     uint32_t max_tokens;            /* of the reply; 0: the room left in the context */
     lily_sampling sampling;
     lily_grammar *grammar;          /* what the reply must be, or NULL; held while the request lives */

@@ -10,6 +10,7 @@ struct lily_engine {
     lily_loaded m;
     lily_session *session;          /* NULL with a script */
     lily_script *script;            /* or NULL */
+    lily_replies *replies;
     lily_queue *queue;
     pthread_t thread;
     bool started;

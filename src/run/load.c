@@ -74,7 +74,7 @@ static void estimate(lily_loaded *m)
     y->weights = m->model->weight_bytes;
     y->device = m->ops->load_bytes ? m->ops->load_bytes(m->config) : 0;
     y->kv = per_token * m->context;
-    y->state = fixed + snapshot * LILY_SNAPSHOTS;
+    y->state = fixed + snapshot * LILY_SNAPSHOTS + LILY_REPLIES_BYTES;
     y->scratch = m->decode->scratch_bytes + m->prefill->scratch_bytes;
     y->planned = y->weights + y->device + y->kv + y->state + y->scratch;
 }

@@ -96,6 +96,7 @@ static int read_prompt(lily_turn *t, lily_session *s, lily_err *e)
                       .n = a->n_tokens - 1,
                       .marks = a->marks,
                       .n_marks = a->n_marks,
+                      .fork = a->fork,
                       .fresh = a->no_reuse};
     TRY(lily_session_begin(s, &p, e));
     TRY(lily_turn_started(t, p.n_read, e));

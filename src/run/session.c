@@ -161,9 +161,18 @@ static uint32_t longest_prefix(const lily_session *s, const lily_reading *p)
     return 0;
 }
 
+/* The oldest snapshot that can be spared; n_snapshots: none. */
+static uint32_t spare(const lily_session *s, uint32_t fork)
+{
+    uint32_t i = 1;
+    while (i < s->n_snapshots && (s->snapshot[i] == fork || s->snapshot[i] == s->rolling)) i++;
+    return i;
+}
+
 /* Which snapshots to have when the prompt is read: its end always, the first of all because conversations share
- * their beginning, and then the newest.  What finds no room is dropped, or not taken.  A snapshot at the end of a
- * chunk, where an unfinished prompt was left, is not counted: READ drops it when it has a newer one. */
+ * their beginning, the one where the next turn may fork off, and then the newest.  What finds no room is dropped, or
+ * not taken.  A snapshot at the end of a chunk, where an unfinished prompt was left, is not counted: READ drops it when
+ * it has a newer one. */
 static void choose_marks(lily_session *s, lily_reading *p)
 {
     uint32_t end_mark = p->n > s->n, rolling = s->rolling != 0, n_new = 0;
@@ -171,13 +180,10 @@ static void choose_marks(lily_session *s, lily_reading *p)
     uint32_t total = s->n_snapshots - rolling + n_new + end_mark;
     uint32_t surplus = total > MARKS_KEPT ? total - MARKS_KEPT : 0;
     bool have_first = s->n_snapshots > rolling;
-    while (surplus && s->n_snapshots - rolling > 1) {
-        drop(s, s->snapshot[1]);
-        surplus--;
-    }
+    for (uint32_t i; surplus && (i = spare(s, p->fork)) < s->n_snapshots; surplus--) drop(s, s->snapshot[i]);
     for (uint32_t i = 0; i < p->n_marks; i++) {
         if (p->marks[i] <= s->n || p->marks[i] >= p->n) continue;
-        if (have_first && surplus) {
+        if (have_first && surplus && p->marks[i] != p->fork) {
             surplus--;
             continue;
         }

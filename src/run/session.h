@@ -3,7 +3,7 @@
  * Verbs: BEGIN takes a prompt and goes back to the longest prefix of it that the state still knows; READ brings in
  * the rest, a chunk a call; STEP feeds one token and chooses the next.  The state of a recurrent model cannot be
  * cut at any length: it can go back only to where a snapshot was taken.  Snapshots stand at the marks of prompts
- * (ends of messages), before the last token of the last prompt, so that asking again costs one token, and at the
+ * (ends of messages; the one where the next turn may fork off stays longest), before the last token of the last prompt, so that asking again costs one token, and at the
  * end of the newest chunk, so that a prompt that was cancelled half way is not read twice.
  *
  * Invariant: tokens[0 … n) are exactly what the device's state has read, n its position; also after a run that
@@ -38,6 +38,7 @@ typedef struct lily_reading {
     uint32_t n;
     const uint32_t *marks;          /* ascending; those up to n count */
     uint32_t n_marks;
+    uint32_t fork;                  /* as in lily_ask */
     bool fresh;                     /* read from the start, take no snapshots */
     uint32_t n_read;                /* set by BEGIN and READ */
     /* The marks after the starting point for which there is room, set by BEGIN. */
