@@ -48,7 +48,8 @@ typedef struct lily_memory {
     uint64_t weights;               /* mapped from the files; the page cache may drop them */
     uint64_t device;                /* copies and expansions that the device makes at load */
     uint64_t kv;                    /* keys and values at the full context */
-    uint64_t state;                 /* recurrent states, and the snapshots and replies kept for prefix reuse */
+    uint64_t state;                 /* recurrent states, and the snapshots kept for prefix reuse */
+    uint64_t replies;               /* sampled tokens kept to read history by */
     uint64_t cache;                 /* budget of the conversations that are kept beside the one that runs */
     uint64_t scratch;               /* one run's buffers */
     uint64_t planned;               /* the sum */

@@ -74,9 +74,10 @@ static void estimate(lily_loaded *m)
     y->weights = m->model->weight_bytes;
     y->device = m->ops->load_bytes ? m->ops->load_bytes(m->config) : 0;
     y->kv = per_token * m->context;
-    y->state = fixed + snapshot * LILY_SNAPSHOTS + LILY_REPLIES_BYTES;
+    y->state = fixed + snapshot * LILY_SNAPSHOTS;
+    y->replies = LILY_REPLIES_BYTES;
     y->scratch = m->decode->scratch_bytes + m->prefill->scratch_bytes;
-    y->planned = y->weights + y->device + y->kv + y->state + y->scratch;
+    y->planned = y->weights + y->device + y->kv + y->state + y->replies + y->scratch;
 }
 
 /* A script computes nothing: it takes the figures of the device that was asked for, or else those of ref. */
@@ -97,8 +98,8 @@ static void say_memory(const lily_memory *y, uint32_t context)
     const double gib = 1 << 30;
     lily_log(LILY_LOG_INFO,
              "%.2f GiB planned: weights %.2f, keys and values of %u tokens %.2f, states %.2f, copies and scratch %.2f",
-             (double)y->planned / gib, (double)y->weights / gib, context, (double)y->kv / gib, (double)y->state / gib,
-             (double)(y->device + y->scratch) / gib);
+             (double)y->planned / gib, (double)y->weights / gib, context, (double)y->kv / gib,
+             (double)(y->state + y->replies) / gib, (double)(y->device + y->scratch) / gib);
 }
 
 static void tell_warm(void *user, double fraction) { tell(user, "reading weights", fraction); }
