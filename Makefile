@@ -32,6 +32,10 @@ $(PYTHON): tests/requirements.txt
 	$(BUILD)/venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	@touch $@
 
+$(BUILD)/venv/gateways: tests/requirements-all.txt $(PYTHON)
+	$(BUILD)/venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements-all.txt
+	@touch $@
+
 demo: setup  ## install, build, ask the demo model one question over HTTP
 	@$(MAKE) --no-print-directory all
 	@tools/demo.sh $(BUILD)/lily
@@ -44,8 +48,8 @@ test: setup-test  ## tests, at most 15 minutes on 2 cores
 	@$(MAKE) --no-print-directory everything
 	$(CTEST) -LE 'all|nightly'
 
-test-all: setup-test  ## with sanitizers and fuzzing, at most 90 minutes
-	@$(MAKE) --no-print-directory $(PYTHON)
+test-all: setup-test  ## with gateways, sanitizers and fuzzing, at most 90 minutes
+	@$(MAKE) --no-print-directory $(BUILD)/venv/gateways
 	@$(MAKE) --no-print-directory everything lint
 	$(CTEST) -LE nightly
 	tools/sanitize.sh
