@@ -1,45 +1,16 @@
-"""The synthetic checkpoint of the full size: its bytes, its numbers, what it needs of memory, that it answers.
-
-It takes 20 GB of disk: made in the build folder and removed at the end, unless --full-checkpoint names one."""
+"""The synthetic checkpoint of the full size: its bytes, its numbers, what it needs of memory, that it answers."""
 import hashlib
 import json
 import os
-import pathlib
 import re
-import shutil
-import socket
 import subprocess
-import time
-import urllib.request
 
+import httpx
 import pytest
 
-GB = 10**9
 CONTEXT = 4096
 # Largest difference of a logit after three tokens; cpu rounds activations, as its rows declare.
 DEVICES = {"ref": 1e-3, "cpu": 5e-2}
-
-
-@pytest.fixture(scope="session")
-def full(request, build_dir):
-    given = request.config.getoption("--full-checkpoint")
-    if given:
-        yield pathlib.Path(given)
-        return
-    folder = build_dir / "tests/ck/full-size"
-    free = shutil.disk_usage(build_dir).free
-    if free < 25 * GB:
-        pytest.skip(f"the full-size checkpoint needs 25 GB of disk, {free / GB:.0f} are free")
-    subprocess.run([build_dir / "mkckpt", "full", folder], check=True)
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture(scope="session")
-def enough_memory(full):
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if have < 20 * GB:
-        pytest.skip(f"the full-size model needs 20 GB of memory, the machine has {have / GB:.0f}")
 
 
 def test_bytes(full, source_dir):
@@ -87,42 +58,14 @@ def test_memory_stays_within_the_estimate(full, enough_memory, build_dir):
     assert abs(planned_gib(inspected) - planned) < 0.01
 
 
-def test_serves(full, enough_memory, build_dir):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    command = [build_dir / "lily", "serve", "--model", full, "--ctx-size", str(CONTEXT), "--port", str(port)]
-    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        base = f"http://127.0.0.1:{port}"
-        wait_ready(server, base)
-        body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16, "temperature": 0}
-        answers = [post(base + "/v1/chat/completions", body) for _ in range(2)]
-        for a in answers:
-            assert a["usage"]["completion_tokens"] > 0
-        text = [a["choices"][0]["message"] for a in answers]
-        assert text[0] == text[1]
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def wait_ready(server, base):
-    until = time.monotonic() + 600
-    while time.monotonic() < until:
-        assert server.poll() is None, "the server ended"
-        try:
-            with urllib.request.urlopen(base + "/health", timeout=5):
-                return
-        except OSError:     # refused, or 503 while the weights are read
-            time.sleep(0.2)
-    pytest.fail("not ready after ten minutes")
-
-
-def post(url, body):
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=600) as r:
-        return json.load(r)
+def test_serves(full, enough_memory, serve):
+    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16, "temperature": 0}
+    base = serve("--ctx-size", CONTEXT).base
+    answers = [httpx.post(base + "/v1/chat/completions", json=body, timeout=600).json() for _ in range(2)]
+    for a in answers:
+        assert a["usage"]["completion_tokens"] > 0
+    text = [a["choices"][0]["message"] for a in answers]
+    assert text[0] == text[1]
 
 
 def test_bench(full, enough_memory, build_dir):
