@@ -101,13 +101,26 @@ static int add_message(json_t *messages, const char *role, json_t *content, lily
 
 /* ---- the system prompt ---- */
 
-/* Claude Code's first block is a note for Anthropic's accounts that changes from request to request: it is nothing for
+/* Claude Code's first line is a note for Anthropic's accounts that changes from request to request: it is nothing for
  * the model, and each change would cost the whole prefix. */
-static bool is_billing_note(const json_t *block)
+static int drop_billing_note(json_t **content, lily_refusal *r)
 {
     static const char note[] = "x-anthropic-billing-header:";
-    const char *text = text_of(block, "text");
-    return text && strncmp(text, note, sizeof note - 1) == 0;
+    json_t *block = json_array_get(*content, 0), *text = block ? json_object_get(block, "text") : *content;
+    const char *s = json_string_value(text);
+    if (!s || strncmp(s, note, sizeof note - 1) != 0) return LILY_OK;
+    size_t n = json_string_length(text);
+    const char *end = memchr(s, '\n', n);
+    size_t line = end ? (size_t)(end + 1 - s) : n;
+    if (block && line == n) return json_array_remove(*content, 0) == 0 ? LILY_OK : no_memory(r);
+    json_t *rest = json_stringn(s + line, n - line);
+    if (block) {
+        json_t *made = json_pack("{s:s, s:o}", "type", "text", "text", rest);
+        return json_array_set_new(*content, 0, made) == 0 ? LILY_OK : no_memory(r);
+    }
+    json_decref(*content);
+    *content = rest;
+    return rest ? LILY_OK : no_memory(r);
 }
 
 static int read_system(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
@@ -115,11 +128,11 @@ static int read_system(void *out, const lily_field *f, const json_t *value, lily
     conversion *c = out;
     json_t *content;
     TRY(text_content(value, f->name, &content, r));
-    if (json_is_array(content) && is_billing_note(json_array_get(content, 0))) json_array_remove(content, 0);
-    if (json_is_array(content) ? json_array_size(content) > 0 : json_string_length(content) > 0)
-        return add_message(c->messages, "system", content, r);
+    int rc = drop_billing_note(&content, r);
+    bool any = json_is_array(content) ? json_array_size(content) > 0 : json_string_length(content) > 0;
+    if (rc == LILY_OK && any) return add_message(c->messages, "system", content, r);
     json_decref(content);
-    return LILY_OK;
+    return rc;
 }
 
 /* ---- messages ---- */

@@ -73,6 +73,9 @@ static void test_system(void **state)
          "[{\"type\":\"text\",\"text\":\"S\"},{\"type\":\"text\",\"text\":\"T\"}]"},
         {"[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: cc_version=1; cch=2;\"},{\"type\":\"text\",\"text\":\"S\"}]",
          "[{\"type\":\"text\",\"text\":\"S\"}]"},
+        {"[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: cch=2;\\nS\\nT\",\"cache_control\":{}}]",
+         "[{\"type\":\"text\",\"text\":\"S\\nT\"}]"},
+        {"\"x-anthropic-billing-header: cch=2;\\nS\"", "\"S\""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char text[512], want[512];
@@ -82,6 +85,7 @@ static void test_system(void **state)
     }
     check_body("{\"system\":\"\"," HI "}", NULL, "{" HI OFF "}");
     check_body("{\"system\":[]," HI "}", NULL, "{" HI OFF "}");
+    check_body("{\"system\":\"x-anthropic-billing-header: cch=2;\"," HI "}", NULL, "{" HI OFF "}");
 }
 
 static void test_messages(void **state)

@@ -176,6 +176,13 @@ def test_keep_all_thinking(scripted):
     assert "OLD" not in first and "OLD" in second
 
 
+def test_models(client, api):
+    """The library asks for models at the same path as OpenAI's and wants fields of its own."""
+    listed = client.models.list().data
+    assert [m.id for m in listed] == [api.model] and listed[0].type == "model" and listed[0].created_at.year > 2020
+    assert client.models.retrieve(api.model).display_name == api.model
+
+
 def test_count_tokens(client):
     """An agent would overrun the context, or compact too early."""
     messages = [{"role": "user", "content": "hello there, how are you today?"}]
