@@ -9,8 +9,7 @@
 
 /* ---- strings ---- */
 
-/* Characters outside ASCII whose first byte is not in `without` (NULL: any). */
-static uint32_t beyond_ascii(lily_grammar *g, const lily_byte_set *without, uint32_t next)
+uint32_t part_beyond_ascii(lily_grammar *g, const lily_byte_set *without, uint32_t next)
 {
     static const struct {
         uint8_t lead_low, lead_high, low, high, more; /* bytes of the second; further continuation bytes */
@@ -69,7 +68,7 @@ static uint32_t character(lily_grammar *g, uint32_t next)
     for (const char *c = "\"\\/bfnrt"; *c; c++) lily_set_add(&simple, (unsigned char)*c, (unsigned char)*c);
     uint32_t escape = lily_grammar_split(g, lily_grammar_set(g, &simple, next), unicode_escape(g, next));
     uint32_t special =
-        lily_grammar_split(g, lily_grammar_text(g, "\\", 1, escape), beyond_ascii(g, NULL, next));
+        lily_grammar_split(g, lily_grammar_text(g, "\\", 1, escape), part_beyond_ascii(g, NULL, next));
     return lily_grammar_split(g, lily_grammar_set(g, &plain, next), special);
 }
 
@@ -115,7 +114,7 @@ static uint32_t key_rest(const json_parts *p, const char *const *names, size_t n
         all = lily_grammar_split(
             g, all, lily_grammar_range(g, byte, byte, key_rest(p, names + i, to - i, at + 1, quote, free)));
     }
-    uint32_t other = lily_grammar_split(g, lily_grammar_set(g, &plain, free), beyond_ascii(g, &taken, free));
+    uint32_t other = lily_grammar_split(g, lily_grammar_set(g, &plain, free), part_beyond_ascii(g, &taken, free));
     return lily_grammar_split(g, all, other);
 }
 
@@ -130,7 +129,7 @@ uint32_t part_other_key(const json_parts *p, const json_t *names, uint32_t next)
     lily_byte_set plain = plain_ascii();
     uint32_t free = lily_grammar_split(g, LILY_GRAMMAR_END, LILY_GRAMMAR_END),
              quote = lily_grammar_text(g, "\"", 1, next);
-    uint32_t more = lily_grammar_split(g, lily_grammar_set(g, &plain, free), beyond_ascii(g, NULL, free));
+    uint32_t more = lily_grammar_split(g, lily_grammar_set(g, &plain, free), part_beyond_ascii(g, NULL, free));
     lily_grammar_set_split(g, free, quote, more);
     size_t n = json_object_size(names), i = 0;
     const char **list = lily_calloc(n, sizeof *list), *key;

@@ -20,6 +20,8 @@ typedef struct json_parts {
 
 void parts_init(json_parts *p, lily_grammar *g);
 
+/* One character outside ASCII whose first byte is not in `without` (NULL: any). */
+uint32_t part_beyond_ascii(lily_grammar *g, const lily_byte_set *without, uint32_t next);
 uint32_t part_space(const json_parts *p, uint32_t next);
 uint32_t part_any(const json_parts *p, uint32_t next);
 uint32_t part_any_object(const json_parts *p, uint32_t next);

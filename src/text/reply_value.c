@@ -66,6 +66,12 @@ static unsigned types_of_schema(const json_t *schema, const json_t *root, int de
     return types;
 }
 
+unsigned reply_types_of_schema(const json_t *schema, const json_t *root)
+{
+    unsigned types = types_of_schema(schema, root, 0);
+    return types ? types : REPLY_ANY;
+}
+
 unsigned reply_types_of(const json_t *tools, const char *name, const char *key)
 {
     size_t i;
@@ -79,8 +85,7 @@ unsigned reply_types_of(const json_t *tools, const char *name, const char *key)
         const json_t *schema = json_object_get(json_object_get(parameters, "properties"), key);
         if (!schema) schema = json_object_get(parameters, "additionalProperties");
         if (!json_is_object(schema)) return REPLY_STRING;
-        unsigned types = types_of_schema(schema, parameters, 0);
-        return types ? types : REPLY_ANY;
+        return reply_types_of_schema(schema, parameters);
     }
     return REPLY_STRING;
 }

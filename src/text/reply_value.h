@@ -31,6 +31,8 @@ typedef struct reply_value {
 /* The types of parameter key of the function `name` in OpenAI's list of tools; REPLY_STRING for one that
  * is not declared. */
 unsigned reply_types_of(const json_t *tools, const char *name, const char *key);
+/* Of a parameter's schema, whose references lead into `root`; REPLY_ANY when it names none. */
+unsigned reply_types_of_schema(const json_t *schema, const json_t *root);
 
 void reply_value_begin(reply_value *v, unsigned types);
 /* Takes more of the value; appends what is decided to `json`. */
