@@ -123,11 +123,14 @@ static int on_reply(void *user, const lily_reply_event *ev, lily_err *e)
 static int take_token(lily_answer *a, const lily_event *ev, lily_err *e)
 {
     if (a->complete) return LILY_OK;
+    bool thinks = lily_reply_is_reasoning(a->reply);
+    bool silent = ev->added && a->o.tokenizer && ev->id >= 0 && lily_token_is_special(a->o.tokenizer, ev->id);
     a->usage.n_reply++;
-    if (lily_reply_is_reasoning(a->reply)) a->usage.n_reasoning++;
     if (a->o.logprobs) TRY(keep_token(a, ev, e));
-    if (ev->added && a->o.tokenizer && ev->id >= 0 && lily_token_is_special(a->o.tokenizer, ev->id)) return LILY_OK;
-    return lily_reply_feed(a->reply, ev->bytes, ev->n_bytes, ev->added, e);
+    if (!silent) TRY(lily_reply_feed(a->reply, ev->bytes, ev->n_bytes, ev->added, e));
+    /* The token that ends the thinking is no thought. */
+    if (thinks && lily_reply_is_reasoning(a->reply)) a->usage.n_reasoning++;
+    return LILY_OK;
 }
 
 static lily_finish finish_of(const lily_answer *a, const lily_event *ev)

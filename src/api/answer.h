@@ -50,7 +50,7 @@ typedef struct lily_answer_token {
 typedef struct lily_usage {
     uint32_t n_prompt, n_reused, n_done;
     uint32_t n_reply;           /* tokens read up to the end or the stop string, the end of turn not counted */
-    uint32_t n_reasoning;       /* of these inside the thinking, its end tag included */
+    uint32_t n_reasoning;       /* of these inside the thinking; the token that ends it is none */
     double prompt_seconds, reply_seconds;
 } lily_usage;
 

@@ -6,6 +6,7 @@
 
 #include "api/replay.h"
 #include "base/mem.h"
+#include "sample/call_grammar.h"
 #include "text/messages.h"
 
 /* ---- marks ---- */
@@ -121,6 +122,15 @@ static int on_answer(void *user, const lily_answer_event *ev, lily_err *e)
     return r->sink(r->user, ev, e);
 }
 
+/* What calls must be: where they are required, and where a function is strict. */
+static int make_calls(lily_grammar **out, const lily_chat *c, const json_t *tools, lily_err *e)
+{
+    const char *only = c->tool_choice == LILY_TOOLS_NAMED ? c->tool_name : NULL;
+    *out = NULL;
+    if (c->tool_choice <= LILY_TOOLS_NONE && !lily_calls_strict(tools)) return LILY_OK;
+    return lily_call_grammar(out, tools, only, e);
+}
+
 static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const json_t *tools, const lily_chat_prompt *p,
                   lily_err *e)
 {
@@ -139,6 +149,8 @@ static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const js
     r->replies = c->no_reuse ? NULL : lily_engine_replies(g);
     if (r->replies) lily_replay_note_begin(&r->note, p, lily_engine_tokenizer(g));
     TRY(lily_answer_new(&r->answer, &answer, e));
+    lily_grammar *calls;
+    TRY(make_calls(&calls, c, tools, e));
     lily_ask ask = {.tokens = p->ids.id,
                     .n_tokens = (uint32_t)p->ids.n,
                     .marks = p->marks,
@@ -149,6 +161,11 @@ static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const js
                     .grammar = c->grammar,
                     .in_think = p->in_think,
                     .may_call = tools != NULL,
+                    .calls = calls,
+                    .must_call = c->tool_choice > LILY_TOOLS_NONE,
+                    .single_call = c->single_call,
+                    .think_limited = c->think_limited,
+                    .think_budget = c->think_budget,
                     .ignore_eos = c->ignore_eos,
                     .no_reuse = c->no_reuse,
                     .prompt_text = p->rendered.text.data,
@@ -157,15 +174,15 @@ static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const js
                     .script_reply = c->script_reply,
                     .wake = wake,
                     .user = r};
-    return lily_engine_submit(g, &ask, &r->request, e);
+    int rc = lily_engine_submit(g, &ask, &r->request, e);
+    lily_grammar_let_go(calls);
+    return rc;
 }
 
 int lily_chat_start(lily_chat_run **out, lily_engine *g, const lily_chat *chat, uint32_t *n_prompt, lily_err *e)
 {
     lily_chat_prompt prompt;
     const json_t *tools = chat->tool_choice == LILY_TOOLS_NONE ? NULL : chat->tools;
-    if (chat->tool_choice > LILY_TOOLS_NONE) return lily_fail(e, LILY_UNSUPPORTED, "calls cannot be required yet");
-    if (chat->think_limited) return lily_fail(e, LILY_UNSUPPORTED, "thinking cannot be limited yet");
     TRY(lily_chat_prompt_make(&prompt, lily_engine_template(g), lily_engine_tokenizer(g), chat->messages, tools,
                          chat->kwargs, e));
     int rc = lily_replay_prompt(&prompt, lily_engine_replies(g), lily_engine_tokenizer(g), chat->messages, e);

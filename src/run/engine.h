@@ -129,8 +129,13 @@ typedef struct lily_ask {
     uint32_t max_tokens;            /* of the reply; 0: the room left in the context */
     lily_sampling sampling;
     lily_grammar *grammar;          /* what the reply must be, or NULL; held while the request lives */
-    bool in_think;                  /* with a grammar: the prompt ends inside a thought, which stays free */
-    bool may_call;                  /* with a grammar: a tool call may come in its place, which is free too */
+    bool in_think;                  /* the prompt ends inside a thought, which stays free */
+    bool may_call;                  /* with a grammar: a tool call may come in its place */
+    lily_grammar *calls;            /* what tool calls must be (sample/call_grammar.h), NULL: free; held as well */
+    bool must_call;                 /* with `calls`: the reply behind a thought is calls and nothing else */
+    bool single_call;               /* with must_call: just one */
+    bool think_limited;             /* a thought takes think_budget tokens at most, then it is closed */
+    uint32_t think_budget;
     bool ignore_eos;                /* a grammar that is complete ends the reply all the same */
     bool no_reuse;                  /* read the whole prompt anew and keep nothing of it */
     /* With a script only: the rendered prompt, which chooses the reply, and a reply named by the client (-1: none). */

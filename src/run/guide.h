@@ -1,31 +1,76 @@
 /* guide.h - what a reply must be, token by token.  Private to src/run.
  *
- * A thought comes first and is free, but the turn cannot end inside it, unless right behind a tool call,
- * which the reader of replies takes for one (text/reply.h).  Behind </think> the grammar holds, or a tool
- * call may begin, after which all is free. */
+ * A reply goes through phases: a thought, then an answer in a format or calls of tools.
+ *
+ * A thought is free.  Where something must follow it the turn cannot end inside it, unless right behind a tool
+ * call, which the reader of replies takes for one (text/reply.h).  With a budget it takes so many tokens at most:
+ * the guide closes it by forced tokens, a line end and </think>, before them a closing sentence where the budget is
+ * large enough for one; these count too.  A character that is under way is finished first, and a call that has just
+ * ended may be the end.
+ *
+ * Behind the thought the grammar of the answer holds, or a call may begin in its place.  A grammar of calls holds
+ * from <tool_call> to </tool_call>: where calls are required nothing but calls may come, else wherever one begins
+ * that is not quoted.
+ *
+ * Where a single text can follow it is forced: tokens that come without a choice. */
 #ifndef LILY_RUN_GUIDE_H
 #define LILY_RUN_GUIDE_H
 
 #include "run/load.h"
+#include "text/ids.h"
+#include "text/markdown.h"
+
+enum lily_phase {
+    LILY_PHASE_FREE,
+    LILY_PHASE_THOUGHT,
+    LILY_PHASE_FORMAT,      /* the answer's grammar */
+    LILY_PHASE_TEXT,        /* free, but calls are looked for */
+    LILY_PHASE_BEFORE_CALL, /* a call must come */
+    LILY_PHASE_CALL,
+    LILY_PHASE_BEHIND_CALL, /* the end, or another call */
+};
 
 typedef struct lily_guide {
     const lily_loaded *m;
-    lily_mask *mask;                   /* NULL: all is free */
-    uint32_t *own;                     /* a mask of the guide's making, or NULL */
-    int32_t think_end, call, call_end; /* ids; -1: there is none, or it does not matter here */
-    bool thinking, begun;              /* begun: a token of the answer came */
-    bool called;                       /* the thought so far ends in a call */
+    const lily_ask *ask;
+    enum lily_phase phase;
+    lily_mask *format, *call;          /* or NULL */
+    uint32_t *own;                     /* a mask of the guide's making */
+    int32_t think_end, call_begin, call_end; /* ids; -1: there is none */
+    bool begun;                        /* a token of the answer came that is no white space */
+    uint32_t blanks;                   /* bytes of white space where a call is due */
+    markdown line;                     /* of the text */
+
+    /* the thought */
+    bool called;                       /* it ends in a call so far */
+    uint32_t n_thought;                /* its tokens */
+    char last;                         /* byte */
+    unsigned open;                     /* bytes that its last character still needs */
+    uint32_t close_at;                 /* tokens of it when the guide closes it */
+    uint32_t sentence;                 /* tokens of the closing sentence, 0: without */
+    bool closing;                      /* the guide has begun to close it */
+
+    lily_ids forced;                   /* those from forced_at on are still to come */
+    size_t forced_at;
+    bool whole;                        /* force all that is certain; else leave the last token of it to be chosen, which
+                                          may reach further */
 } lily_guide;                          /* {0} is free */
 
-int lily_guide_begin(lily_guide *g, const lily_loaded *m, const lily_ask *ask, lily_err *e);
+/* The ask must outlive the guide. whole: see above; for scripts, whose tokens need not be those of a vocabulary. */
+int lily_guide_begin(lily_guide *g, const lily_loaded *m, const lily_ask *ask, bool whole, lily_err *e);
 void lily_guide_end(lily_guide *g);
-/* The tokens that may follow, NULL: any; valid until the next call. *finished: the reply is complete and
- * nothing but the end of the turn can follow. LILY_UNSUPPORTED when the grammar cannot go on with this
+/* The token that must come, -1: there is a choice.  *closes: it closes the thinking, and comes whatever else would
+ * fit. */
+int lily_guide_forced(lily_guide *g, int32_t *id, bool *closes, lily_err *e);
+/* The tokens that may follow, NULL: any; a forced one alone; valid until the next call. *finished: the reply is
+ * complete and nothing but the end of the turn can follow. LILY_UNSUPPORTED when the grammar cannot go on with this
  * vocabulary. */
 int lily_guide_allowed(lily_guide *g, const uint32_t **allow, bool *finished, lily_err *e);
-/* A token was chosen (id -1: bytes without an id). *fits false: the grammar refuses it. */
+/* A token was chosen (id -1: bytes without an id). *fits false: it is refused, and nothing has changed. */
 int lily_guide_take(lily_guide *g, int32_t id, const char *bytes, size_t n, bool *fits, lily_err *e);
 /* Whether the turn may end here. */
 bool lily_guide_may_end(const lily_guide *g);
+/* Whether the end of the turn counts although the request ignores it: something decides where it may be. */
+bool lily_guide_binds(const lily_guide *g);
 
 #endif

@@ -31,6 +31,7 @@ static void free_ask(lily_ask *a)
     lily_free((void *)a->prompt_text);
     lily_free((void *)a->endpoint);
     lily_grammar_let_go(a->grammar);
+    lily_grammar_let_go(a->calls);
 }
 
 /* Every pointer of the ask becomes one to a copy; those that could not be made are NULL. */
@@ -38,6 +39,7 @@ static int own_ask(lily_ask *a, lily_err *e)
 {
     const lily_ask from = *a;
     a->grammar = lily_grammar_hold(from.grammar);
+    a->calls = lily_grammar_hold(from.calls);
     a->tokens = copy(from.tokens, from.n_tokens, sizeof *from.tokens);
     a->marks = copy(from.marks, from.n_marks, sizeof *from.marks);
     a->sampling.bias = copy(from.sampling.bias, from.sampling.n_bias, sizeof *from.sampling.bias);

@@ -127,7 +127,7 @@ static int accept(lily_turn *t, const lily_done *done, bool *ends, lily_err *e)
     bool fits = true;
     size_t n = 0;
     if (done->token < 0) return lily_fail(e, LILY_DEVICE, "the device chose no token");
-    *ends = lily_is_eos(t->m, done->token) && (!t->r->ask.ignore_eos || t->guide.mask);
+    *ends = lily_is_eos(t->m, done->token) && (!t->r->ask.ignore_eos || lily_guide_binds(&t->guide));
     if (*ends) return LILY_OK;
     const char *bytes = lily_token_bytes(t->m->tokenizer, done->token, &n);
     TRY(lily_guide_take(&t->guide, done->token, bytes ? bytes : "", bytes ? n : 0, &fits, e));
@@ -144,7 +144,7 @@ static int generate(lily_turn *t, lily_session *s, enum lily_end *end, lily_err 
     lily_pick pick = pick_of(&a->sampling, t->m);
     int32_t token = a->tokens[a->n_tokens - 1];
     bool ends = false;
-    TRY(lily_guide_begin(&t->guide, t->m, a, e));
+    TRY(lily_guide_begin(&t->guide, t->m, a, false, e));
     TRY(read_prompt(t, s, e));
     for (*end = LILY_END_LENGTH; t->n_generated < t->limit;) {
         lily_done done;

@@ -64,7 +64,7 @@ static int finish(lily_turn *t, enum lily_end *end, lily_err *e)
 static int speak(lily_turn *t, lily_script *script, const lily_script_reply *reply, uint64_t ticket,
                  enum lily_end *end, lily_err *e)
 {
-    TRY(lily_guide_begin(&t->guide, t->m, &t->r->ask, e));
+    TRY(lily_guide_begin(&t->guide, t->m, &t->r->ask, true, e));
     TRY(pretend_to_read(t, reply->prefill_ms, e));
     uint64_t n = reply->n_tokens * reply->times_over;
     bool in_step = true;
@@ -76,7 +76,7 @@ static int speak(lily_turn *t, lily_script *script, const lily_script_reply *rep
             return lily_fail(e, LILY_DEVICE, "scripted device error at token %u", (unsigned)i + 1);
         if (i == n) return reply->cut ? LILY_OK : finish(t, end, e);
         const lily_script_token *token = &reply->tokens[i % reply->n_tokens];
-        if (token->id >= 0 && lily_is_eos(t->m, token->id) && (!t->r->ask.ignore_eos || t->guide.mask))
+        if (token->id >= 0 && lily_is_eos(t->m, token->id) && (!t->r->ask.ignore_eos || lily_guide_binds(&t->guide)))
             return finish(t, end, e);
         bool fits;
         TRY(lily_guide_take(&t->guide, token->id, token->bytes, token->n, &fits, e));

@@ -189,7 +189,7 @@ static void test_reasoning(void **state)
     record rec = {0};
     run(&(plan){.text = "ab</think>cd", .thinking = true}, 1, &rec);
     assert_int_equal(rec.usage.n_reply, 5);
-    assert_int_equal(rec.usage.n_reasoning, 3);
+    assert_int_equal(rec.usage.n_reasoning, 2);
     forget(&rec);
 }
 
