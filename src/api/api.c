@@ -58,6 +58,8 @@ lily_openai_defaults lily_api_defaults(const lily_api *api, lily_engine *g)
 {
     return (lily_openai_defaults){.sampling = lily_engine_sampling(g),
                                   .kwargs = api->template_kwargs,
+                                  .think_limited = api->think_limited,
+                                  .think_budget = api->think_budget,
                                   .n_vocab = lily_tokenizer_n_vocab(lily_engine_tokenizer(g))};
 }
 

@@ -32,6 +32,8 @@ struct lily_job {
 struct lily_api {
     _Atomic(lily_engine *) engine;      /* NULL while loading */
     json_t *template_kwargs;            /* or NULL; constant */
+    bool think_limited;                 /* thinking takes think_budget tokens where a request says nothing of it */
+    uint32_t think_budget;
     int64_t created;                    /* Unix seconds of the start */
     pthread_mutex_t lock;
     pthread_cond_t idle;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "api/fields.h"
+#include "api/openai_tools.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "sample/json_schema.h"
@@ -21,7 +22,7 @@ static int wrong(const lily_field *f, const char *wanted, const json_t *value, l
     return lily_refuse(r, LILY_ARGUMENT, f->name, "%s must be %s, not %s", f->name, wanted, lily_json_kind(value));
 }
 
-/* ---- messages and tools ---- */
+/* ---- messages ---- */
 
 /* Only an assistant's message may come without content, since its calls say enough. */
 static int check_content(const json_t *message, size_t i, lily_refusal *r)
@@ -42,46 +43,7 @@ static int read_messages(void *out, const lily_field *f, const json_t *value, li
     return LILY_OK;
 }
 
-static int check_tool(const json_t *tool, size_t i, lily_refusal *r)
-{
-    if (!lily_is_object(tool))
-        return lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu] must be an object, not %s", i, lily_json_kind(tool));
-    const char *type = json_string_value(json_object_get(tool, "type"));
-    if (!type || strcmp(type, "function") != 0)
-        return lily_refuse(r, LILY_UNSUPPORTED, "tools", "tools[%zu].type: only 'function' is supported", i);
-    const json_t *function = json_object_get(tool, "function");
-    const char *name = json_string_value(json_object_get(function, "name"));
-    if (!name || !name[0])
-        return lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu].function.name must be a string", i);
-    const json_t *parameters = json_object_get(function, "parameters");
-    if (parameters && !json_is_null(parameters) && !lily_is_object(parameters))
-        return lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu].function.parameters must be a JSON Schema, not %s", i,
-                           lily_json_kind(parameters));
-    return LILY_OK;
-}
-
-static int read_tools(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
-{
-    lily_openai_request *q = out;
-    if (!json_is_array(value)) return wrong(f, "a list", value, r);
-    for (size_t i = 0; i < json_array_size(value); i++) TRY(check_tool(json_array_get(value, i), i, r));
-    if (json_array_size(value) > 0) q->chat.tools = value;
-    return LILY_OK;
-}
-
-static int read_tool_choice(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
-{
-    lily_openai_request *q = out;
-    const char *name = json_string_value(value);
-    if (name && strcmp(name, "auto") == 0) return LILY_OK;
-    if (name && strcmp(name, "none") == 0) {
-        q->calls_off = true;
-        return LILY_OK;
-    }
-    if (lily_is_object(value) || (name && strcmp(name, "required") == 0))
-        return lily_refuse(r, LILY_UNSUPPORTED, f->name, "tool_choice: only 'auto' and 'none' are supported");
-    return lily_refuse(r, LILY_ARGUMENT, f->name, "tool_choice must be 'auto' or 'none'");
-}
+/* ---- the format ---- */
 
 static int read_json_schema(lily_openai_request *q, const lily_field *f, const json_t *value, lily_refusal *r)
 {
@@ -124,7 +86,25 @@ static int read_modalities(void *out, const lily_field *f, const json_t *value, 
     return LILY_OK;
 }
 
-/* ---- switches of the template ---- */
+/* ---- thinking, and other switches of the template ---- */
+
+/* Where a budget may stand; the first that is given counts. */
+enum { BUDGET_KWARGS, BUDGET_FIELD, BUDGET_THINKING };
+enum { BUDGET_NOT_GIVEN = -2, BUDGET_NONE = -1 };
+
+static int read_budget(const json_t *value, const char *name, const lily_field *f, int64_t *out, lily_refusal *r)
+{
+    if (!value || json_is_null(value)) return LILY_OK;
+    *out = json_integer_value(value);
+    if (json_is_integer(value) && *out >= BUDGET_NONE && *out <= INT32_MAX) return LILY_OK;
+    return lily_refuse(r, LILY_ARGUMENT, f->name, "%s must be a number of tokens from 0, or -1 for no limit", name);
+}
+
+static int read_thinking_budget(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    lily_openai_request *q = out;
+    return read_budget(value, f->name, f, &q->budget[BUDGET_FIELD], r);
+}
 
 static int read_kwargs(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
 {
@@ -136,7 +116,8 @@ static int read_kwargs(void *out, const lily_field *f, const json_t *value, lily
         return lily_refuse(r, LILY_ARGUMENT, f->name, "%s.enable_thinking must be true or false, not %s", f->name,
                            lily_json_kind(thinking));
     q->template_kwargs = value;
-    return LILY_OK;
+    return read_budget(json_object_get(value, "thinking_budget"), "chat_template_kwargs.thinking_budget", f,
+                       &q->budget[BUDGET_KWARGS], r);
 }
 
 static int read_enable_thinking(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
@@ -154,9 +135,7 @@ static int read_thinking(void *out, const lily_field *f, const json_t *value, li
     if (type && strcmp(type, "enabled") == 0) q->thinking = 1;
     else if (type && strcmp(type, "disabled") == 0) q->thinking = 0;
     else return lily_refuse(r, LILY_ARGUMENT, f->name, "thinking must be {\"type\": \"enabled\" or \"disabled\"}");
-    if (json_is_integer(json_object_get(value, "budget_tokens")))
-        return lily_refuse(r, LILY_UNSUPPORTED, f->name, "thinking.budget_tokens is not supported");
-    return LILY_OK;
+    return read_budget(json_object_get(value, "budget_tokens"), "thinking.budget_tokens", f, &q->budget[BUDGET_THINKING], r);
 }
 
 static int read_effort(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
@@ -246,12 +225,13 @@ static int read_stream_options(void *out, const lily_field *f, const json_t *val
 
 static const lily_field prompt_fields[] = {
     VALUE("messages", read_messages),
-    VALUE("tools", read_tools),
-    VALUE("tool_choice", read_tool_choice),
+    VALUE("tools", lily_openai_read_tools),
+    VALUE("tool_choice", lily_openai_read_tool_choice),
     VALUE("chat_template_kwargs", read_kwargs),
     VALUE("enable_thinking", read_enable_thinking),
     VALUE("thinking", read_thinking),
     VALUE("reasoning_effort", read_effort),
+    VALUE("thinking_budget", read_thinking_budget),
 };
 
 static const lily_field answer_fields[] = {
@@ -281,7 +261,6 @@ static const lily_field answer_fields[] = {
     UNSUPPORTED("functions", 0),
     UNSUPPORTED("audio", 0),
     UNSUPPORTED("web_search_options", 0),
-    UNSUPPORTED("thinking_budget", -1),
     UNSUPPORTED("grammar", 0),
     UNSUPPORTED("json_schema", 0),
     UNSUPPORTED("guided_json", 0),
@@ -318,6 +297,15 @@ static int merge_kwargs(lily_openai_request *q, const lily_openai_defaults *d, l
     return LILY_OK;
 }
 
+static void choose_budget(lily_openai_request *q, const lily_openai_defaults *d)
+{
+    int64_t budget = BUDGET_NOT_GIVEN;
+    for (size_t i = 0; i < COUNT(q->budget) && budget == BUDGET_NOT_GIVEN; i++) budget = q->budget[i];
+    if (budget == BUDGET_NOT_GIVEN && d->think_limited) budget = d->think_budget;
+    q->chat.think_limited = budget >= 0;
+    q->chat.think_budget = budget >= 0 ? (uint32_t)budget : 0;
+}
+
 static int64_t smaller_limit(int64_t a, int64_t b) { return a == 0 ? b : b == 0 || a < b ? a : b; }
 
 static int settle(lily_openai_request *q, lily_refusal *r)
@@ -347,6 +335,7 @@ static void set_defaults(lily_openai_request *q, json_t *body, const lily_openai
                                .enable_thinking = -1,
                                .thinking = -1,
                                .effort = -1,
+                               .budget = {BUDGET_NOT_GIVEN, BUDGET_NOT_GIVEN, BUDGET_NOT_GIVEN},
                                .seed = (int64_t)lily_random_seed(),
                                .top_k = s->top_k};
     q->chat.script_reply = -1;
@@ -362,7 +351,8 @@ static int read_prompt(lily_openai_request *q, const lily_openai_defaults *d, li
 {
     TRY(lily_fields_read(prompt_fields, COUNT(prompt_fields), q->body, q, r));
     if (!q->chat.messages) return lily_refuse(r, LILY_ARGUMENT, "messages", "messages is missing");
-    if (q->calls_off) q->chat.tools = NULL;
+    TRY(lily_openai_choose_tools(q, r));
+    choose_budget(q, d);
     return merge_kwargs(q, d, r);
 }
 
@@ -393,6 +383,7 @@ void lily_openai_request_free(lily_openai_request *q)
 {
     json_decref(q->body);
     json_decref(q->kwargs);
+    json_decref(q->allowed_tools);
     lily_free(q->bias);
     lily_grammar_let_go(q->grammar);
     *q = (lily_openai_request){0};
@@ -415,10 +406,12 @@ int lily_body_object(const char *text, size_t n, json_t **out, lily_refusal *r)
 
 void lily_name_messages(lily_refusal *r)
 {
-    static const char field[] = "messages";
-    if (strncmp(r->err.text, field, sizeof field - 1) != 0) return;
-    size_t n = strcspn(r->err.text, ": ");
-    if (n >= sizeof r->param) n = sizeof field - 1;
-    memcpy(r->param, r->err.text, n);
-    r->param[n] = '\0';
+    static const char *const fields[] = {"messages", "tools", "tool_choice"};
+    for (size_t i = 0; i < COUNT(fields); i++) {
+        size_t field = strlen(fields[i]), n = i == 0 ? strcspn(r->err.text, ": ") : field;
+        if (strncmp(r->err.text, fields[i], field) != 0 || !strchr("[:. ", r->err.text[field])) continue;
+        if (n >= sizeof r->param) n = field;
+        memcpy(r->param, r->err.text, n);
+        r->param[n] = '\0';
+    }
 }

@@ -23,7 +23,10 @@ typedef struct lily_openai_request {
     /* What fields say before they are put together. */
     int32_t n_vocab;
     int64_t max_tokens, max_completion_tokens, seed, top_k, top_logprobs, n;
-    bool cache_prompt, parallel_calls, calls_off;
+    bool cache_prompt, parallel_calls;
+    const json_t *tool_choice;          /* borrowed from body: the object form; else NULL */
+    json_t *allowed_tools;              /* owned: the tools that it leaves, or NULL */
+    int64_t budget[3];                  /* of thinking, by the three places that may name one */
     const json_t *template_kwargs;      /* borrowed from body */
     int enable_thinking, thinking, effort;     /* the three other switches: -1 not given, 0 off, 1 on */
 } lily_openai_request;
@@ -33,6 +36,8 @@ typedef struct lily_openai_defaults {
     const lily_sampling_defaults *sampling;
     const json_t *kwargs;       /* template variables, or NULL */
     int32_t n_vocab;            /* ids that logit_bias may name */
+    bool think_limited;         /* thinking takes think_budget tokens at most where a request says nothing */
+    uint32_t think_budget;
 } lily_openai_defaults;
 
 /* Takes over `body`, also on failure. The request must be freed in either case. */
@@ -46,7 +51,7 @@ int lily_openai_prompt_make(lily_chat_prompt *out, lily_engine *g, json_t *body,
 
 /* The text of a request's body as a JSON object, LILY_ARGUMENT otherwise; numbers as in text/big_number.h. */
 int lily_body_object(const char *text, size_t n, json_t **out, lily_refusal *r);
-/* Adds the field to the refusal of a normaliser or renderer: a sentence that begins with a place in the messages. */
+/* Adds the field to a refusal whose sentence begins with a place in the messages or tools. */
 void lily_name_messages(lily_refusal *r);
 
 #endif

@@ -158,6 +158,8 @@ int lily_server_run(const lily_server_options *o, lily_err *e)
 {
     server s = {.o = o, .main = pthread_self()};
     s.api.created = (int64_t)time(NULL);
+    s.api.think_limited = o->think_limited;
+    s.api.think_budget = o->think_budget;
     pthread_mutex_init(&s.api.lock, NULL);
     pthread_cond_init(&s.api.idle, NULL);
     sigset_t ends, all, before;

@@ -12,6 +12,8 @@ typedef struct lily_server_options {
     int port;                       /* 0: any free one */
     size_t max_body_bytes;          /* 0: LILY_DEFAULT_BODY */
     const char *template_kwargs;    /* JSON object: template variables for all requests, or NULL */
+    bool think_limited;             /* thinking takes think_budget tokens at most where a request says nothing of it */
+    uint32_t think_budget;
 } lily_server_options;
 
 enum { LILY_DEFAULT_BODY = 32 * 1024 * 1024 };

@@ -69,6 +69,11 @@ static void test_values(void **state)
     lily_openai_request_free(&q);
 }
 
+#define TOOL(name) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"}}"
+#define TOOLS "\"tools\":[" TOOL("f") "," TOOL("g") "]"
+#define ALLOWED(mode, name)                                                                                            \
+    "\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"" mode "\",\"tools\":[" TOOL(name) "]}}"
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -124,6 +129,12 @@ static void test_refused(void **state)
         {"tool_choice", "\"tool_choice\":\"maybe\""},
         {"tool_choice", "\"tool_choice\":\"required\""},
         {"tool_choice", "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}"},
+        {"tool_choice", "\"tool_choice\":{\"type\":\"function\"}," TOOLS},
+        {"tool_choice", "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"h\"}}," TOOLS},
+        {"tool_choice", "\"tool_choice\":{\"type\":\"allowed_tools\"}," TOOLS},
+        {"tool_choice", ALLOWED("sometimes", "f") "," TOOLS},
+        {"tool_choice", ALLOWED("auto", "h") "," TOOLS},
+        {"tools", "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":1}}]"},
         {"response_format", "\"response_format\":{\"type\":\"json_schema\"}"},
         {"response_format", "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\"}}"},
         {"response_format", "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"not\":{}}}}"},
@@ -136,7 +147,11 @@ static void test_refused(void **state)
         {"reasoning_effort", "\"reasoning_effort\":3"},
         {"modalities", "\"modalities\":[\"audio\"]"},
         {"functions", "\"functions\":[{\"name\":\"f\"}]"},
-        {"thinking_budget", "\"thinking_budget\":100"},
+        {"thinking_budget", "\"thinking_budget\":-2"},
+        {"thinking_budget", "\"thinking_budget\":1.5"},
+        {"thinking_budget", "\"thinking_budget\":4294967296"},
+        {"chat_template_kwargs", "\"chat_template_kwargs\":{\"thinking_budget\":\"few\"}"},
+        {"thinking", "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":true}"},
         {"guided_json", "\"guided_json\":{\"type\":\"object\"}"},
         {"typical_p", "\"typical_p\":0.5"},
     };
@@ -213,20 +228,58 @@ static void test_thinking_switches(void **state)
     assert_int_equal(thinking_of(NULL, "\"enable_thinking\":true,\"chat_template_kwargs\":{\"enable_thinking\":false}"), 0);
 }
 
-static void test_tool_choice_none_hides_the_tools(void **state)
+/* -1: no limit. */
+static int64_t budget_of(bool limited, const char *fields)
+{
+    lily_openai_request q;
+    lily_refusal r = {0};
+    json_t *body;
+    char text[512];
+    lily_openai_defaults d = {.sampling = &sampling, .n_vocab = 1000, .think_limited = limited, .think_budget = 7};
+    snprintf(text, sizeof text, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]%s%s}", fields[0] ? "," : "", fields);
+    check_ok(lily_body_object(text, strlen(text), &body, &r), &r.err);
+    check_ok(lily_openai_request_read(&q, body, &d, &r), &r.err);
+    int64_t budget = q.chat.think_limited ? (int64_t)q.chat.think_budget : -1;
+    lily_openai_request_free(&q);
+    return budget;
+}
+
+static void test_thinking_budget(void **state)
 {
     (void)state;
+    assert_int_equal(budget_of(false, ""), -1);
+    assert_int_equal(budget_of(true, ""), 7);
+    assert_int_equal(budget_of(true, "\"thinking_budget\":null"), 7);
+    assert_int_equal(budget_of(true, "\"thinking_budget\":-1"), -1);
+    assert_int_equal(budget_of(true, "\"thinking_budget\":0"), 0);
+    assert_int_equal(budget_of(false, "\"thinking_budget\":100"), 100);
+    assert_int_equal(budget_of(false, "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024}"), 1024);
+    assert_int_equal(budget_of(false, "\"chat_template_kwargs\":{\"thinking_budget\":5},\"thinking_budget\":9"), 5);
+}
+
+static void check_choice(const char *choice, enum lily_tool_choice wanted, size_t n_tools)
+{
     lily_openai_request q;
     lily_refusal r;
-    static const char tools[] = "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]";
-    char fields[256];
-    check_ok(read_fields(&q, tools, &r), &r.err);
-    assert_non_null(q.chat.tools);
-    lily_openai_request_free(&q);
-    snprintf(fields, sizeof fields, "%s,\"tool_choice\":\"none\"", tools);
+    char fields[512];
+    snprintf(fields, sizeof fields, "%s%s" TOOLS, choice, choice[0] ? "," : "");
     check_ok(read_fields(&q, fields, &r), &r.err);
-    assert_null(q.chat.tools);
+    assert_int_equal(q.chat.tool_choice, wanted);
+    assert_int_equal(json_array_size(q.chat.tools), n_tools);
+    if (wanted == LILY_TOOLS_NAMED) assert_string_equal(q.chat.tool_name, "g");
     lily_openai_request_free(&q);
+}
+
+static void test_tool_choice(void **state)
+{
+    (void)state;
+    check_choice("", LILY_TOOLS_AUTO, 2);
+    check_choice("\"tool_choice\":\"auto\"", LILY_TOOLS_AUTO, 2);
+    check_choice("\"tool_choice\":\"none\"", LILY_TOOLS_NONE, 0);
+    check_choice("\"tool_choice\":\"required\"", LILY_TOOLS_REQUIRED, 2);
+    check_choice("\"tool_choice\":" TOOL("g"), LILY_TOOLS_NAMED, 2);
+    check_choice(ALLOWED("auto", "f"), LILY_TOOLS_AUTO, 1);
+    check_choice(ALLOWED("required", "f"), LILY_TOOLS_REQUIRED, 1);
 }
 
 static void test_bodies(void **state)
@@ -325,7 +378,8 @@ int main(void)
         cmocka_unit_test(test_values_that_ask_for_nothing),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_thinking_switches),
-        cmocka_unit_test(test_tool_choice_none_hides_the_tools),
+        cmocka_unit_test(test_tool_choice),
+        cmocka_unit_test(test_thinking_budget),
         cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_refusal_json),
         cmocka_unit_test(test_anthropic_refusal_json),

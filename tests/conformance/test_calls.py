@@ -75,9 +75,37 @@ def test_tools_reach_the_prompt(api):
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "read"}}])
-def test_forced_calls_are_refused(api, choice):
-    """What is not there yet must not be ignored in silence."""
-    refused(api.chat_raw("hi", tools=[READ], tool_choice=choice), [400], param="tool_choice")
+@pytest.mark.parametrize("thinking", [False, True])
+def test_forced_call(api, choice, thinking):
+    """A workflow that needs a call would get prose."""
+    d = api.chat("hi", tools=[READ, {**READ, "function": {**READ["function"], "name": "write"}}], tool_choice=choice,
+                 thinking=thinking, parallel_tool_calls=False, max_tokens=600, seed=2)
+    message = d["choices"][0]["message"]
+    if d["choices"][0]["finish_reason"] == "length":
+        assert not calls(message)
+        return
+    (name, arguments), = calls(message)
+    assert name == "read" or choice == "required"
+    assert isinstance(arguments["path"], str) and not message["content"]
+
+
+def test_forced_call_of_nothing(api):
+    """A misspelt function name would be answered with another one."""
+    refused(api.chat_raw("hi", tools=[READ], tool_choice={"type": "function", "function": {"name": "reed"}}), [400],
+            param="tool_choice")
+    refused(api.chat_raw("hi", tool_choice="required"), [400], param="tool_choice")
+
+
+def test_strict_schema_is_refused_by_name(api):
+    """A promise that cannot be kept must not be made."""
+    parameters = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}, "required": ["a"],
+                  "additionalProperties": False}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters, "strict": True}}
+    r = api.chat_raw("hi", tools=[tool])
+    refused(r, [400], param="tools")
+    assert "#/properties/a" in r.json()["error"]["message"] and "uniqueItems" in r.json()["error"]["message"]
+    tool["function"]["strict"] = False
+    api.chat("hi", tools=[tool], tool_choice="required", max_tokens=4)
 
 
 def test_formats_are_refused(api):
