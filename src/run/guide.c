@@ -23,12 +23,12 @@ static bool must_call(const lily_guide *g)
     return g->ask->calls && g->ask->must_call;
 }
 
-static enum lily_phase behind_thought(const lily_guide *g)
+static enum lily_guide_phase behind_thought(const lily_guide *g)
 {
-    return must_call(g) ? LILY_PHASE_BEFORE_CALL
-           : g->format  ? LILY_PHASE_FORMAT
-           : g->call    ? LILY_PHASE_TEXT
-                        : LILY_PHASE_FREE;
+    return must_call(g) ? LILY_GUIDE_BEFORE_CALL
+           : g->format  ? LILY_GUIDE_FORMAT
+           : g->call    ? LILY_GUIDE_TEXT
+                        : LILY_GUIDE_FREE;
 }
 
 static int check_ids(const lily_guide *g, lily_err *e)
@@ -80,7 +80,7 @@ int lily_guide_begin(lily_guide *g, const lily_loaded *m, const lily_ask *ask, b
     if (ask->calls) TRY(lily_mask_new(&g->call, m->trie, ask->calls, false, e));
     if (ask->grammar && !must_call(g)) TRY(lily_mask_new(&g->format, m->trie, ask->grammar, ask->in_think, e));
     TRY(check_ids(g, e));
-    g->phase = ask->in_think && g->think_end >= 0 ? LILY_PHASE_THOUGHT : behind_thought(g);
+    g->phase = ask->in_think && g->think_end >= 0 ? LILY_GUIDE_THOUGHT : behind_thought(g);
     if (limited) TRY(plan_closing(g, e));
     size_t words = lily_token_trie_words(m->trie);
     g->own = lily_calloc(words, sizeof *g->own);
@@ -138,17 +138,17 @@ int lily_guide_forced(lily_guide *g, int32_t *id, bool *closes, lily_err *e)
     *closes = false;
     if (g->forced_at == g->forced.n) {
         switch (g->phase) {
-        case LILY_PHASE_THOUGHT:
+        case LILY_GUIDE_THOUGHT:
             TRY(close_thought(g, e));
             break;
-        case LILY_PHASE_BEFORE_CALL:
+        case LILY_GUIDE_BEFORE_CALL:
             if (g->ask->in_think && g->blanks == 0) TRY(force(g, "\n\n", 2, false, e));
             else force_one(g, g->call_begin, id);
             break;
-        case LILY_PHASE_BEHIND_CALL:
+        case LILY_GUIDE_BEHIND_CALL:
             if (g->blanks > 0) force_one(g, g->call_begin, id);
             break;
-        case LILY_PHASE_CALL:
+        case LILY_GUIDE_CALL:
             TRY(force_call(g, id, e));
             break;
         default:
@@ -232,8 +232,8 @@ int lily_guide_allowed(lily_guide *g, const uint32_t **allow, bool *finished, li
     int32_t id;
     bool closes;
     *allow = NULL;
-    *finished = g->phase == LILY_PHASE_BEHIND_CALL && g->ask->single_call;
-    if (g->phase == LILY_PHASE_FREE && g->forced_at == g->forced.n) return LILY_OK;
+    *finished = g->phase == LILY_GUIDE_BEHIND_CALL && g->ask->single_call;
+    if (g->phase == LILY_GUIDE_FREE && g->forced_at == g->forced.n) return LILY_OK;
     if (*finished) return LILY_OK;
     TRY(lily_guide_forced(g, &id, &closes, e));
     if (id >= 0) {
@@ -241,16 +241,16 @@ int lily_guide_allowed(lily_guide *g, const uint32_t **allow, bool *finished, li
         return LILY_OK;
     }
     switch (g->phase) {
-    case LILY_PHASE_THOUGHT:
+    case LILY_GUIDE_THOUGHT:
         *allow = thought_mask(g);
         break;
-    case LILY_PHASE_FORMAT:
+    case LILY_GUIDE_FORMAT:
         TRY(format_mask(g, allow, finished, e));
         break;
-    case LILY_PHASE_CALL:
+    case LILY_GUIDE_CALL:
         TRY(lily_mask_allowed(g->call, allow, e));
         break;
-    case LILY_PHASE_BEHIND_CALL:
+    case LILY_GUIDE_BEHIND_CALL:
         TRY(behind_call_mask(g, allow, e));
         break;
     default:
@@ -296,7 +296,7 @@ static void take_thought(lily_guide *g, int32_t id, const char *bytes, size_t n)
 static void begin_call(lily_guide *g)
 {
     lily_mask_restart(g->call);
-    g->phase = LILY_PHASE_CALL;
+    g->phase = LILY_GUIDE_CALL;
     g->blanks = 0;
 }
 
@@ -325,7 +325,7 @@ static int take_call(lily_guide *g, int32_t id, const char *bytes, size_t n, boo
 {
     if (id >= 0 && lily_token_is_added(g->m->tokenizer, id)) {
         *fits = id == g->call_end && lily_mask_complete(g->call);
-        if (*fits) g->phase = must_call(g) ? LILY_PHASE_BEHIND_CALL : LILY_PHASE_TEXT;
+        if (*fits) g->phase = must_call(g) ? LILY_GUIDE_BEHIND_CALL : LILY_GUIDE_TEXT;
         g->line = (markdown){0};
         return LILY_OK;
     }
@@ -336,7 +336,7 @@ static int take_format(lily_guide *g, int32_t id, const char *bytes, size_t n, b
 {
     if (id >= 0 && id == g->call_begin && g->ask->may_call && !g->begun) {
         if (g->call) begin_call(g);
-        else g->phase = LILY_PHASE_FREE;
+        else g->phase = LILY_GUIDE_FREE;
         return LILY_OK;
     }
     *fits = id < 0 || !lily_token_is_added(g->m->tokenizer, id);
@@ -348,19 +348,19 @@ static int take_format(lily_guide *g, int32_t id, const char *bytes, size_t n, b
 static int take(lily_guide *g, int32_t id, const char *bytes, size_t n, bool *fits, lily_err *e)
 {
     switch (g->phase) {
-    case LILY_PHASE_THOUGHT:
+    case LILY_GUIDE_THOUGHT:
         take_thought(g, id, bytes, n);
         return LILY_OK;
-    case LILY_PHASE_FORMAT:
+    case LILY_GUIDE_FORMAT:
         return take_format(g, id, bytes, n, fits, e);
-    case LILY_PHASE_TEXT:
+    case LILY_GUIDE_TEXT:
         take_text(g, id, bytes, n);
         return LILY_OK;
-    case LILY_PHASE_BEFORE_CALL:
-    case LILY_PHASE_BEHIND_CALL:
+    case LILY_GUIDE_BEFORE_CALL:
+    case LILY_GUIDE_BEHIND_CALL:
         *fits = take_between(g, id, bytes, n);
         return LILY_OK;
-    case LILY_PHASE_CALL:
+    case LILY_GUIDE_CALL:
         return take_call(g, id, bytes, n, fits, e);
     default:
         return LILY_OK;
@@ -382,13 +382,13 @@ int lily_guide_take(lily_guide *g, int32_t id, const char *bytes, size_t n, bool
 bool lily_guide_may_end(const lily_guide *g)
 {
     switch (g->phase) {
-    case LILY_PHASE_THOUGHT:
+    case LILY_GUIDE_THOUGHT:
         return !must_call(g) && (!g->format || g->called);
-    case LILY_PHASE_FORMAT:
+    case LILY_GUIDE_FORMAT:
         return lily_mask_complete(g->format);
-    case LILY_PHASE_BEFORE_CALL:
+    case LILY_GUIDE_BEFORE_CALL:
         return false;
-    case LILY_PHASE_CALL:
+    case LILY_GUIDE_CALL:
         return !must_call(g);   /* a limit of the model's own making; the reader drops a call that is cut */
     default:
         return true;
@@ -397,5 +397,5 @@ bool lily_guide_may_end(const lily_guide *g)
 
 bool lily_guide_binds(const lily_guide *g)
 {
-    return g->phase != LILY_PHASE_FREE && (g->format || must_call(g));
+    return g->phase != LILY_GUIDE_FREE && (g->format || must_call(g));
 }

@@ -20,20 +20,20 @@
 #include "text/ids.h"
 #include "text/markdown.h"
 
-enum lily_phase {
-    LILY_PHASE_FREE,
-    LILY_PHASE_THOUGHT,
-    LILY_PHASE_FORMAT,      /* the answer's grammar */
-    LILY_PHASE_TEXT,        /* free, but calls are looked for */
-    LILY_PHASE_BEFORE_CALL, /* a call must come */
-    LILY_PHASE_CALL,
-    LILY_PHASE_BEHIND_CALL, /* the end, or another call */
+enum lily_guide_phase {
+    LILY_GUIDE_FREE,
+    LILY_GUIDE_THOUGHT,
+    LILY_GUIDE_FORMAT,      /* the answer's grammar */
+    LILY_GUIDE_TEXT,        /* free, but calls are looked for */
+    LILY_GUIDE_BEFORE_CALL, /* a call must come */
+    LILY_GUIDE_CALL,
+    LILY_GUIDE_BEHIND_CALL, /* the end, or another call */
 };
 
 typedef struct lily_guide {
     const lily_loaded *m;
     const lily_ask *ask;
-    enum lily_phase phase;
+    enum lily_guide_phase phase;
     lily_mask *format, *call;          /* or NULL */
     uint32_t *own;                     /* a mask of the guide's making */
     int32_t think_end, call_begin, call_end; /* ids; -1: there is none */
