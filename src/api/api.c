@@ -1,8 +1,5 @@
 #include "api/api.h"
 
-#include <string.h>
-#include <strings.h>
-
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -43,15 +40,6 @@ lily_engine *lily_api_engine(lily_api *api, lily_http_req *req)
         lily_reply_refusal(req, &r);
     }
     return g;
-}
-
-const char *lily_api_key_given(const lily_http_req *req)
-{
-    static const char scheme[] = "bearer ";
-    const char *given = lily_http_header(req, "authorization");
-    if (!given || strncasecmp(given, scheme, sizeof scheme - 1) != 0) return lily_http_header(req, "x-api-key");
-    given += sizeof scheme - 1;
-    return given + strspn(given, " ");
 }
 
 lily_openai_defaults lily_api_defaults(const lily_api *api, lily_engine *g)

@@ -12,7 +12,9 @@
 
 #include "api/chat.h"
 #include "api/errors.h"
+#include "api/guard.h"
 #include "api/http.h"
+#include "api/metrics.h"
 #include "api/openai_request.h"
 #include "run/engine.h"
 
@@ -35,6 +37,11 @@ struct lily_api {
     bool think_limited;                 /* thinking takes think_budget tokens where a request says nothing of it */
     uint32_t think_budget;
     int64_t created;                    /* Unix seconds of the start */
+    lily_guard *guard;
+    const char *trace_dir;              /* or NULL */
+    const struct lily_server_options *options;
+    lily_http *http;
+    lily_metrics metrics;
     pthread_mutex_t lock;
     pthread_cond_t idle;
     lily_job *jobs;
@@ -42,9 +49,6 @@ struct lily_api {
 
 /* The engine, or NULL after the request was answered with 503: the model is still loading. */
 lily_engine *lily_api_engine(lily_api *api, lily_http_req *req);
-
-/* What the client gives as its key, "Authorization: Bearer KEY" or "x-api-key: KEY" (Anthropic's clients); NULL: none. */
-const char *lily_api_key_given(const lily_http_req *req);
 
 /* Runs `run` on a thread of its own; it must answer job->req. Answers 503 when there is no thread to be had. */
 void lily_job_start(lily_api *api, lily_http_req *req, lily_job_run *run);
@@ -70,6 +74,9 @@ void lily_handle_count_tokens(lily_http_req *req, void *api);
 void lily_handle_models(lily_http_req *req, void *api);         /* models.c */
 void lily_handle_model(lily_http_req *req, void *api);
 void lily_handle_health(lily_http_req *req, void *api);         /* ops.c */
+void lily_handle_metrics(lily_http_req *req, void *api);
+void lily_handle_forget(lily_http_req *req, void *api);
+void lily_handle_props(lily_http_req *req, void *api);          /* props.c */
 void lily_handle_script(lily_http_req *req, void *api);
 void lily_handle_tokenize(lily_http_req *req, void *api);       /* tokens.c */
 void lily_handle_detokenize(lily_http_req *req, void *api);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "api/call.h"
 #include "api/replay.h"
 #include "base/mem.h"
 #include "sample/call_grammar.h"
@@ -96,6 +97,7 @@ void lily_chat_prompt_free(lily_chat_prompt *p)
 struct lily_chat_run {
     lily_answer *answer;
     lily_request *request;
+    lily_call *call;
     bool finished;
     lily_answer_sink *sink;     /* the caller's */
     void *user;
@@ -174,6 +176,8 @@ static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const js
                     .script_reply = c->script_reply,
                     .wake = wake,
                     .user = r};
+    r->call = c->call;
+    lily_call_asked(r->call, &ask);
     int rc = lily_engine_submit(g, &ask, &r->request, e);
     lily_grammar_let_go(calls);
     return rc;
@@ -232,6 +236,7 @@ int lily_chat_wait(lily_chat_run *r, double seconds, bool *finished, lily_err *e
     int rc = LILY_OK;
     while (ev && rc == LILY_OK) {
         bool was_complete = lily_answer_complete(r->answer);
+        lily_call_heard(r->call, ev);
         if (r->replies && ev->kind == LILY_EVENT_TOKEN) lily_replay_note_token(&r->note, ev->id);
         r->note.ended = ev->kind == LILY_EVENT_END && ev->end == LILY_END_STOP && !was_complete;
         rc = lily_answer_feed(r->answer, ev, e);

@@ -66,6 +66,7 @@ typedef struct lily_chat {
     bool ignore_eos, no_reuse;
     const char *endpoint;       /* for the record of scripted replies, with the next; may be NULL */
     int32_t script_reply;       /* -1: none named */
+    struct lily_call *call;     /* told what is asked and what comes (call.h); or NULL */
     lily_answer_sink *sink;     /* on the thread that calls lily_chat_wait */
     void *user;
 } lily_chat;

@@ -322,6 +322,7 @@ int lily_http_open(lily_http **out, const lily_http_options *opt, lily_err *e)
     return rc;
 }
 
+const lily_http_options *lily_http_in_force(const lily_http *h) { return &h->opt; }
 int lily_http_port(const lily_http *h) { return h->port; }
 
 uint64_t lily_http_turns(lily_http *h)

@@ -65,6 +65,10 @@ typedef struct lily_http_options {
 /* Binds, listens and starts the network thread.  LILY_BUSY when the port or socket is taken by a living server:
  * call it before anything slow is loaded. */
 int lily_http_open(lily_http **out, const lily_http_options *opt, lily_err *e);
+/* Who can reach what would be listened on: a Unix socket, a loopback address, another one. */
+enum lily_reach { LILY_REACH_USER, LILY_REACH_MACHINE, LILY_REACH_NETWORK };
+enum lily_reach lily_http_reach(const lily_http_options *opt);
+const lily_http_options *lily_http_in_force(const lily_http *h);    /* with the defaults filled in */
 int lily_http_port(const lily_http *h);    /* the port in force, 0 for a Unix socket */
 /* Turns of the network thread's loop so far; asking makes it turn once more, if it still lives.  For watchdogs. */
 uint64_t lily_http_turns(lily_http *h);
@@ -82,6 +86,8 @@ const char *lily_http_method(const lily_http_req *req);
 const char *lily_http_path(const lily_http_req *req);                         /* decoded, without the query */
 const char *lily_http_query(const lily_http_req *req, const char *name);      /* decoded; NULL: not given */
 const char *lily_http_header(const lily_http_req *req, const char *name);     /* any case; NULL: not given */
+void lily_http_each_header(const lily_http_req *req, void (*fn)(void *arg, const char *name, const char *value),
+                           void *arg);
 const char *lily_http_body(const lily_http_req *req, size_t *n);              /* a NUL follows; n may be NULL */
 
 /* Something of the caller's that goes with the request: set in admit, freed in over.  NULL: none. */

@@ -127,6 +127,12 @@ const char *lily_http_header(const lily_http_req *req, const char *name)
     return NULL;
 }
 
+void lily_http_each_header(const lily_http_req *req, void (*fn)(void *arg, const char *name, const char *value),
+                           void *arg)
+{
+    for (const http_pair *p = req->headers; p; p = p->next) fn(arg, p->name, p->value);
+}
+
 const char *lily_http_body(const lily_http_req *req, size_t *n)
 {
     if (n) *n = req->body.len;

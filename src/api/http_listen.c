@@ -99,6 +99,42 @@ static int listen_unix(const char *path, int *out, lily_err *e)
     return LILY_OK;
 }
 
+/* ---- who can reach it ---- */
+
+static enum lily_reach reach_of(const struct sockaddr *a)
+{
+    static const unsigned char mapped[13] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};
+    bool loopback = false;
+    if (a->sa_family == AF_UNIX) return LILY_REACH_USER;
+    if (a->sa_family == AF_INET) {
+        loopback = ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+    } else if (a->sa_family == AF_INET6) {
+        const struct in6_addr *ip = &((const struct sockaddr_in6 *)a)->sin6_addr;
+        loopback = IN6_IS_ADDR_LOOPBACK(ip) || memcmp(ip, mapped, sizeof mapped) == 0;
+    }
+    return loopback ? LILY_REACH_MACHINE : LILY_REACH_NETWORK;
+}
+
+enum lily_reach lily_http_reach(const lily_http_options *opt)
+{
+    struct sockaddr_storage given;
+    socklen_t n = sizeof given;
+    if (opt->listen_fd > 0) {
+        bool known = getsockname(opt->listen_fd, (struct sockaddr *)&given, &n) == 0;
+        return known ? reach_of((struct sockaddr *)&given) : LILY_REACH_NETWORK;
+    }
+    if (opt->unix_path) return LILY_REACH_USER;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
+    if (getaddrinfo(opt->host ? opt->host : "127.0.0.1", NULL, &hints, &list) != 0) return LILY_REACH_NETWORK;
+    enum lily_reach reach = LILY_REACH_MACHINE;
+    for (struct addrinfo *a = list; a; a = a->ai_next)
+        if (reach_of(a->ai_addr) > reach) reach = reach_of(a->ai_addr);
+    freeaddrinfo(list);
+    return reach;
+}
+
+/* ---- listening ---- */
+
 /* A socket that was opened for us, by systemd for instance. */
 static int take_over(int given, int *out, int *port, lily_err *e)
 {

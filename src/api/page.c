@@ -29,6 +29,13 @@ static const struct {
 #undef X
 };
 
+bool lily_is_page(const char *path)
+{
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (strcmp(path, files[i].path) == 0) return true;
+    return false;
+}
+
 void lily_handle_page(lily_http_req *req, void *api)
 {
     (void)api;

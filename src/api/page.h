@@ -6,5 +6,6 @@
 
 /* GET /, /index.html, /app.js … They hold no secret, so they need no key; what the page asks for does. */
 void lily_handle_page(lily_http_req *req, void *api);
+bool lily_is_page(const char *path);
 
 #endif

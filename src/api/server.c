@@ -9,14 +9,19 @@
 #include <time.h>
 
 #include "api/api.h"
+#include "api/call.h"
 #include "api/page.h"
+#include "api/supervisor.h"
+#include "api/trace.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 
 typedef struct server {
     lily_api api;
-    lily_http *http;
     const lily_server_options *o;
+    lily_supervisor supervisor;
+    uint64_t turns;                 /* of the network thread, when it was last looked at */
     pthread_t main, loader;
     lily_engine *engine;            /* set by the loader, read after it was joined */
     atomic_bool stop;               /* the loader need not go on */
@@ -35,6 +40,9 @@ static const lily_http_route routes[] = {
     {"POST", "/tokenize", lily_handle_tokenize},
     {"POST", "/detokenize", lily_handle_detokenize},
     {"POST", "/apply-template", lily_handle_apply_template},
+    {"GET", "/metrics", lily_handle_metrics},
+    {"GET", "/props", lily_handle_props},
+    {"DELETE", "/cache", lily_handle_forget},
     {"GET", "/script", lily_handle_script},
     {"GET", "/", lily_handle_page},
     {"GET", "/app.js", lily_handle_page},
@@ -54,16 +62,43 @@ static int read_kwargs(server *s, lily_err *e)
     return lily_fail(e, LILY_ARGUMENT, "template variables must be a JSON object");
 }
 
+static int open_guard(server *s, const lily_http_options *http, lily_err *e)
+{
+    lily_guard_options o = s->o->guard;
+    o.reach = lily_http_reach(http);
+    TRY(lily_guard_new(&s->api.guard, &o, e));
+    if (o.reach != LILY_REACH_NETWORK || lily_guard_has_key(s->api.guard)) return LILY_OK;
+    if (!s->o->no_key)
+        return lily_fail(e, LILY_ARGUMENT,
+                         "other machines can reach this address, and there is no key: give --api-key-file FILE, or "
+                         "--no-api-key if anyone may ask");
+    lily_log(LILY_LOG_WARN, "anyone who reaches this address may ask: there is no key");
+    return LILY_OK;
+}
+
+static void say_where(const server *s)
+{
+    const lily_http_options *h = lily_http_in_force(s->api.http);
+    if (h->listen_fd > 0) lily_log(LILY_LOG_INFO, "listening on a socket that was passed");
+    else if (h->unix_path) lily_log(LILY_LOG_INFO, "listening on %s", h->unix_path);
+    else lily_log(LILY_LOG_INFO, strchr(h->host, ':') ? "listening on http://[%s]:%d" : "listening on http://%s:%d", h->host,
+                  lily_http_port(s->api.http));
+}
+
 static int open_http(server *s, lily_err *e)
 {
-    lily_http_options http = {.host = s->o->host,
-                              .port = s->o->port,
-                              .max_body_bytes = s->o->max_body_bytes ? s->o->max_body_bytes : LILY_DEFAULT_BODY,
-                              .format_error = lily_http_error_json,
-                              .routes = routes,
-                              .arg = &s->api};
-    TRY(lily_http_open(&s->http, &http, e));
-    lily_log(LILY_LOG_INFO, "listening on http://%s:%d", http.host ? http.host : "127.0.0.1", lily_http_port(s->http));
+    lily_http_options http = s->o->http;
+    TRY(lily_supervisor_meet(&s->supervisor, &http.listen_fd, e));
+    if (!http.max_body_bytes) http.max_body_bytes = LILY_DEFAULT_BODY;
+    http.format_error = lily_http_error_json;
+    http.admit = lily_call_admit;
+    http.over = lily_call_over;
+    http.routes = routes;
+    http.arg = &s->api;
+    TRY(open_guard(s, &http, e));
+    if (s->o->trace_dir) TRY(lily_trace_folder(s->o->trace_dir, e));
+    TRY(lily_http_open(&s->api.http, &http, e));
+    say_where(s);
     return LILY_OK;
 }
 
@@ -90,6 +125,17 @@ static int loaded(server *s, lily_err *e)
     return LILY_OK;
 }
 
+/* ---- signs of life ---- */
+
+/* The network thread has turned since it was last asked to: it serves. */
+static void feed_watchdog(server *s)
+{
+    if (!s->supervisor.watchdog_ns) return;
+    uint64_t turns = lily_http_turns(s->api.http);
+    if (turns != s->turns) lily_supervisor_tell(&s->supervisor, "WATCHDOG=1");
+    s->turns = turns;
+}
+
 /* ---- the end ---- */
 
 static bool signalled(const sigset_t *ends)
@@ -102,37 +148,75 @@ static bool signalled(const sigset_t *ends)
     return any;
 }
 
+/* The network thread gets a while to say that answers were cancelled; a client that does not read is not waited for. */
+#define CANCELLED_SECONDS 2.0
+
 static void finish_answers(server *s, const sigset_t *ends)
 {
     lily_err e;
-    lily_http_stop_accepting(s->http);
-    while (lily_http_drain(s->http, 0.1, &e) == LILY_BUSY)
-        if (signalled(ends)) lily_jobs_cancel(&s->api);
+    uint64_t since = lily_now_ns();
+    double patience = s->o->stop_seconds;
+    bool cancelled = false;
+    lily_http_stop_accepting(s->api.http);
+    while (lily_http_drain(s->api.http, 0.1, &e) == LILY_BUSY) {
+        feed_watchdog(s);
+        if (!signalled(ends) && lily_seconds_since(since) < patience) continue;
+        if (cancelled) return;
+        lily_jobs_cancel(&s->api);
+        cancelled = true;
+        since = lily_now_ns();
+        patience = CANCELLED_SECONDS;
+    }
 }
 
 /* ---- serving ---- */
+
+/* The next signal, or 0 when it is time for a sign of life. */
+static int wait_signal(server *s, const sigset_t *set)
+{
+    int which;
+#ifdef __linux__
+    if (s->supervisor.watchdog_ns) {
+        uint64_t ns = s->supervisor.watchdog_ns / 3;
+        struct timespec time = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+        which = sigtimedwait(set, NULL, &time);
+        return which > 0 ? which : 0;
+    }
+#endif
+    sigwait(set, &which);
+    return which;
+}
+
+static int ready(server *s, bool stopping, lily_err *e)
+{
+    TRY(loaded(s, e));
+    if (stopping) return LILY_OK;
+    lily_log(LILY_LOG_INFO, "ready: %s on %s", lily_engine_model_name(s->engine), lily_engine_device_text(s->engine));
+    lily_supervisor_tell(&s->supervisor, "READY=1\nSTATUS=serving");
+    return LILY_OK;
+}
 
 static int serve(server *s, const sigset_t *ends, lily_err *e)
 {
     sigset_t all = *ends;
     sigaddset(&all, SIGUSR1);
-    bool ready = false, stop = false;
-    while (!ready || !stop) {    /* the loader is waited for: it owns what it has opened */
-        int which;
-        sigwait(&all, &which);
-        if (which != SIGUSR1) {
+    bool is_ready = false, stop = false;
+    while (!is_ready || !stop) {    /* the loader is waited for: it owns what it has opened */
+        int which = wait_signal(s, &all);
+        if (which == 0) {
+            feed_watchdog(s);
+        } else if (which == SIGUSR1) {
+            is_ready = true;
+            int rc = ready(s, stop, e);
+            if (rc == LILY_CANCELLED) break;
+            if (rc != LILY_OK) return rc;
+        } else {
             stop = true;
             atomic_store(&s->stop, true);
-            continue;
         }
-        ready = true;
-        int rc = loaded(s, e);
-        if (rc == LILY_CANCELLED) break;
-        if (rc != LILY_OK) return rc;
-        if (!stop) lily_log(LILY_LOG_INFO, "ready: %s on %s", lily_engine_model_name(s->engine),
-                            lily_engine_device_text(s->engine));
     }
     lily_log(LILY_LOG_INFO, "stopping");
+    lily_supervisor_tell(&s->supervisor, "STOPPING=1\nSTATUS=finishing answers");
     finish_answers(s, ends);
     return LILY_OK;
 }
@@ -147,19 +231,24 @@ static int run(server *s, const sigset_t *ends, lily_err *e)
     else
         rc = serve(s, ends, e);
 done:
-    lily_http_close(s->http);
+    lily_http_close(s->api.http);
     lily_jobs_wait(&s->api);
     lily_engine_close(s->engine);
+    lily_guard_free(s->api.guard);
+    lily_supervisor_part(&s->supervisor);
     json_decref(s->api.template_kwargs);
     return rc;
 }
 
 int lily_server_run(const lily_server_options *o, lily_err *e)
 {
-    server s = {.o = o, .main = pthread_self()};
+    server s = {.o = o, .main = pthread_self(), .supervisor = {.notify_fd = -1}};
     s.api.created = (int64_t)time(NULL);
     s.api.think_limited = o->think_limited;
     s.api.think_budget = o->think_budget;
+    s.api.options = o;
+    s.api.trace_dir = o->trace_dir;
+    lily_metrics_init(&s.api.metrics);
     pthread_mutex_init(&s.api.lock, NULL);
     pthread_cond_init(&s.api.idle, NULL);
     sigset_t ends, all, before;
@@ -171,6 +260,7 @@ int lily_server_run(const lily_server_options *o, lily_err *e)
     pthread_sigmask(SIG_BLOCK, &all, &before);
     int rc = run(&s, &ends, e);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    lily_metrics_destroy(&s.api.metrics);
     pthread_cond_destroy(&s.api.idle);
     pthread_mutex_destroy(&s.api.lock);
     return rc;

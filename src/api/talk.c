@@ -1,7 +1,9 @@
 #include "api/talk.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
+#include "api/call.h"
 #include "base/clock.h"
 #include "base/mem.h"
 
@@ -126,16 +128,33 @@ static int32_t script_reply(const lily_http_req *req)
     return *end || n < 0 || n > INT32_MAX ? -1 : (int32_t)n;
 }
 
+/* A replay (docs/operations.md) gives the seed beside the body, which stays as it was. */
+static int read_seed(talk *t)
+{
+    const char *text = lily_http_header(t->job->req, "x-lily-seed");
+    if (!text) return LILY_OK;
+    char *end;
+    errno = 0;
+    long long seed = strtoll(text, &end, 10);
+    if (!*text || *end || errno)
+        return lily_refuse(&t->refusal, LILY_ARGUMENT, "x-lily-seed", "x-lily-seed is not a whole number of 64 bits");
+    t->q.chat->sampling.seed = (uint64_t)seed;
+    return LILY_OK;
+}
+
 static int read_request(talk *t)
 {
     size_t n;
     const char *text = lily_http_body(t->job->req, &n);
     json_t *body;
+    lily_call_talks(lily_call_of(t->job->req), t->job->api, t->q.engine, t->job->req);
     TRY(lily_body_object(text, n, &body, &t->refusal));
     TRY(t->protocol->read(t->self, &t->q, body, &t->refusal));
+    TRY(read_seed(t));
     lily_chat *chat = t->q.chat;
     chat->endpoint = lily_http_path(t->job->req);
     chat->script_reply = script_reply(t->job->req);
+    chat->call = lily_call_of(t->job->req);
     chat->sink = t->q.stream ? on_stream : on_answer;
     chat->user = t;
     return LILY_OK;

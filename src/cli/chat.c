@@ -33,11 +33,10 @@ static int read_sampling(const lily_args *a, const lily_sampling_defaults *d, li
 
 static int read_thinking(const lily_args *a, lily_talk *t, lily_err *e)
 {
-    const char *value = a->value[OPT_THINKING];
-    if (!value) return LILY_OK;
-    bool on = strcmp(value, "on") == 0;
-    if (!on && strcmp(value, "off") != 0) return lily_fail(e, LILY_ARGUMENT, "option --thinking: '%s' is not on or off", value);
-    json_object_set_new(t->kwargs, "enable_thinking", json_boolean(on));
+    int off;
+    if (!lily_arg_given(a, OPT_THINKING)) return LILY_OK;
+    TRY(lily_arg_choice(a, OPT_THINKING, 0, &off, e));
+    json_object_set_new(t->kwargs, "enable_thinking", json_boolean(!off));
     return LILY_OK;
 }
 

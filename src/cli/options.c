@@ -71,13 +71,17 @@ static int find_option(enum lily_command command, const char *word, const char *
     return find_long(command, word + 2, n);
 }
 
+/* Lists: given again, they grow. */
+static bool grows(int o) { return o == OPT_WITHOUT || o == OPT_CORS_ORIGIN || o == OPT_ALLOWED_HOST; }
+
 static int set_value(lily_args *a, int o, const char *value, lily_err *e)
 {
-    if (o == OPT_WITHOUT) {
-        if (a->joined.len) lily_buf_putc(&a->joined, ',');
-        lily_buf_puts(&a->joined, value);
-        TRY(lily_buf_ok(&a->joined, "the command line", e));
-        value = lily_buf_str(&a->joined);
+    if (grows(o)) {
+        lily_buf *joined = &a->joined[o];
+        if (joined->len) lily_buf_putc(joined, ',');
+        lily_buf_puts(joined, value);
+        TRY(lily_buf_ok(joined, "the command line", e));
+        value = lily_buf_str(joined);
     }
     a->value[o] = value;
     return LILY_OK;
@@ -111,7 +115,7 @@ int lily_args_parse(lily_args *a, enum lily_command command, int argc, char **ar
 
 void lily_args_free(lily_args *a)
 {
-    lily_buf_free(&a->joined);
+    for (int i = 0; i < N_OPTIONS; i++) lily_buf_free(&a->joined[i]);
 }
 
 int lily_arg_uint(const lily_args *a, enum lily_option o, uint64_t low, uint64_t high, uint64_t missing,
@@ -143,6 +147,20 @@ int lily_arg_real(const lily_args *a, enum lily_option o, double low, double hig
                          high);
     *out = v;
     return LILY_OK;
+}
+
+int lily_arg_choice(const lily_args *a, enum lily_option o, int missing, int *out, lily_err *e)
+{
+    const char *s = a->value[o], *choices = options[o].metavar;
+    *out = missing;
+    if (!s) return LILY_OK;
+    *out = 0;
+    for (const char *p = choices; *p; (*out)++) {
+        size_t n = strcspn(p, "|");
+        if (strlen(s) == n && memcmp(s, p, n) == 0) return LILY_OK;
+        p += n + (p[n] == '|');
+    }
+    return lily_fail(e, LILY_ARGUMENT, "option --%s: '%s' is not one of %s", options[o].name, s, choices);
 }
 
 int lily_arg_list(const lily_args *a, enum lily_option o, uint32_t **list, uint32_t *n, lily_err *e)

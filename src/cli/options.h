@@ -22,7 +22,7 @@ typedef struct lily_args {
     enum lily_command command;
     const char *value[N_OPTIONS];   /* NULL: not given; "" for a switch; points into argv, but see `joined` */
     const char *word;               /* the word after the command (inspect plan), or NULL */
-    lily_buf joined;                /* --without may be given several times */
+    lily_buf joined[N_OPTIONS];     /* of those that may be given several times */
 } lily_args;
 
 /* Reads argv[2 …) for a command.  LILY_ARGUMENT with a sentence that names the option. */
@@ -35,6 +35,8 @@ int lily_arg_uint(const lily_args *a, enum lily_option o, uint64_t low, uint64_t
                   uint64_t *out, lily_err *e);
 int lily_arg_real(const lily_args *a, enum lily_option o, double low, double high, double missing, double *out,
                   lily_err *e);
+/* Which of the choices that the table names ("text|json") was given: 0 for the first. */
+int lily_arg_choice(const lily_args *a, enum lily_option o, int missing, int *out, lily_err *e);
 /* "N,N…" as whole numbers >= 1; *list is allocated, to be freed by lily_free. */
 int lily_arg_list(const lily_args *a, enum lily_option o, uint32_t **list, uint32_t *n, lily_err *e);
 

@@ -140,6 +140,8 @@ const char *lily_engine_device_text(const lily_engine *g) { return g->script ? "
 const char *lily_engine_fingerprint(const lily_engine *g) { return lily_ckpt_fingerprint(g->m.ckpt); }
 
 lily_replies *lily_engine_replies(lily_engine *g) { return g->replies; }
+uint32_t lily_engine_chunk(const lily_engine *g) { return g->m.chunk; }
+uint64_t lily_engine_ablated(const lily_engine *g) { return g->m.ablated; }
 
 uint64_t lily_engine_plan_hash(const lily_engine *g, enum lily_mode mode)
 {
