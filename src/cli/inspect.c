@@ -51,6 +51,7 @@ static void print_memory(const lily_memory *m, uint32_t context)
     printf("  keys and values %.3f GiB at the full context; they grow as it fills\n", gib(m->kv));
     printf("  states          %.3f GiB, snapshots for prefix reuse included\n", gib(m->state));
     printf("  replies         %.3f GiB\n", gib(m->replies));
+    printf("  conversations   %.3f GiB at most, kept beside the one that runs\n", gib(m->cache));
     printf("  scratch         %.3f GiB\n", gib(m->scratch));
 }
 

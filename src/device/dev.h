@@ -41,7 +41,7 @@ typedef struct lily_pick {
 
 /* ---- one run ---- */
 
-enum { LILY_MAX_TOP = 20 };
+enum { LILY_MAX_TOP = 20, LILY_KV_PAGE = 256 };
 
 typedef struct lily_lane {      /* one session in this run */
     lily_state *state;
@@ -121,7 +121,9 @@ typedef struct lily_dev_ops {
     int  (*state_copy)(lily_dev *, lily_state *dst, const lily_state *src, uint32_t position, lily_err *);
     void (*state_drop)(lily_dev *, lily_state *, uint32_t position);      /* forgets a snapshot, not the live state */
     void (*state_count_reset)(lily_state *);                              /* penalties start anew */
-    /* Bytes now held by the state; and by the formula, for the estimate: fixed part, one snapshot, one token. */
+    /* Bytes now held by the state, of what branches share an equal part each, so that the sum over all states is what
+     * they hold together; and by the formula, for the estimate: fixed part, one snapshot, one token.  KV grows by
+     * LILY_KV_PAGE tokens at most. */
     uint64_t (*state_bytes)(const lily_state *);
     void (*state_cost)(const lily_config *, uint64_t *fixed, uint64_t *snapshot, uint64_t *per_token);
 

@@ -13,6 +13,7 @@ typedef struct bencher {
     const lily_bench_options *o;
     void (*result)(void *user, const lily_bench_result *r);
     void *user;
+    lily_session *session;
     int32_t *tokens;            /* [longest + decode_tokens] */
     double *prefill, *decode;   /* [lengths][samples] tok/s */
     double *rate;               /* [lengths][samples] bytes a second of plain reads around the decode sample */
@@ -24,10 +25,10 @@ typedef struct bencher {
 /* A prompt is read when the first token of the reply is there. */
 static int prefill(bencher *b, uint32_t n)
 {
-    lily_session *s = b->g->session;
+    lily_session *s = b->session;
     lily_reading p = {.tokens = b->tokens, .n = n - 1, .fresh = true};
     TRY(lily_session_begin(s, &p, b->e));
-    while (p.n_read < p.n) TRY(lily_session_read(s, &p, NULL, b->e));
+    while (p.n_read < p.n) TRY(lily_session_read(s, &p, UINT32_MAX, NULL, b->e));
     return LILY_OK;
 }
 
@@ -38,7 +39,7 @@ static int decode(bencher *b, uint32_t at, uint32_t n)
     for (uint32_t i = at; i < at + n; i++) {
         lily_done done;
         lily_feed f = {.tokens = b->tokens + i, .n = 1, .pick = &greedy, .count = i > at};
-        TRY(lily_session_feed(b->g->session, &f, &done, b->e));
+        TRY(lily_session_feed(b->session, &f, &done, b->e));
     }
     return LILY_OK;
 }
@@ -131,13 +132,16 @@ static int rounds(bencher *b)
             report_decode(b, l);
         }
     }
-    return lily_session_reset(b->g->session, b->e);
+    return LILY_OK;
 }
 
 static void run(void *user)
 {
     bencher *b = user;
-    b->rc = rounds(b);
+    lily_pool_clear(b->g->pool);    /* the plan has room for one more conversation only if nothing is kept */
+    b->rc = lily_session_new(&b->session, &b->g->m, b->e);
+    if (b->rc == LILY_OK) b->rc = rounds(b);
+    lily_session_free(b->session);
 }
 
 /* *longest starts at 0. */

@@ -1,36 +1,8 @@
-/* engine.c - opening, submitting, and the one thread that owns the device. */
+/* engine.c - opening, submitting, and what can be asked. */
 #include "run/engine_inside.h"
 
 #include "base/mem.h"
-#include "run/serve.h"
-
-/* Tells other threads how the session stands. */
-static void publish(lily_engine *g)
-{
-    lily_err ignored;
-    uint32_t positions[LILY_SNAPSHOTS + 1];
-    if (!g->session) return;
-    if (atomic_exchange(&g->clear, false)) (void)lily_session_reset(g->session, &ignored);
-    uint32_t n;
-    (void)lily_session_tokens(g->session, &n);
-    pthread_mutex_lock(&g->lock);
-    g->kept.sessions = n > 0;
-    g->kept.snapshots = lily_session_positions(g->session, positions) - 1;
-    pthread_mutex_unlock(&g->lock);
-}
-
-static void *work(void *user)
-{
-    lily_engine *g = user;
-    for (lily_request *r; (r = lily_queue_next(g->queue));) {
-        if (g->script)
-            lily_serve_script(r, g->script, &g->m);
-        else
-            lily_serve_model(r, g->session, &g->m);
-        publish(g);
-    }
-    return NULL;
-}
+#include "run/loop.h"
 
 static int start(lily_engine *g, const lily_engine_options *o, lily_err *e)
 {
@@ -38,10 +10,13 @@ static int start(lily_engine *g, const lily_engine_options *o, lily_err *e)
     if (o->script)
         TRY(lily_script_open(&g->script, o->script, g->m.tokenizer, e));
     else
-        TRY(lily_session_new(&g->session, &g->m, e));
+        TRY(lily_pool_new(&g->pool, &g->m, g->m.memory.cache, e));
     TRY(lily_replies_new(&g->replies, LILY_REPLIES_BYTES, e));
+    g->parallel = o->parallel ? o->parallel : LILY_DEFAULT_PARALLEL;
+    g->turn = lily_calloc(g->parallel, sizeof *g->turn);
+    if (!g->turn) return lily_no_memory(e, g->parallel * sizeof *g->turn, "requests");
     TRY(lily_queue_new(&g->queue, o->queue ? o->queue : LILY_DEFAULT_QUEUE, e));
-    if (pthread_create(&g->thread, NULL, work, g) != 0)
+    if (pthread_create(&g->thread, NULL, lily_loop, g) != 0)
         return lily_fail(e, LILY_IO, "the system refused a thread for the engine");
     g->started = true;
     return LILY_OK;
@@ -70,7 +45,8 @@ void lily_engine_close(lily_engine *g)
         pthread_join(g->thread, NULL);
     }
     lily_queue_let_go(g->queue);
-    lily_session_free(g->session);
+    lily_pool_free(g->pool);
+    lily_free(g->turn);
     lily_replies_free(g->replies);
     lily_script_close(g->script);
     lily_unload(&g->m);
@@ -157,13 +133,24 @@ void lily_engine_load(lily_engine *g, uint32_t *running, uint32_t *queued)
 void lily_engine_get_stats(lily_engine *g, lily_engine_stats *out)
 {
     lily_queue_stats(g->queue, out);
+    bool cleared = atomic_load(&g->clear);
     pthread_mutex_lock(&g->lock);
-    out->sessions = g->kept.sessions;
-    out->snapshots = g->kept.snapshots;
+    lily_engine_stats kept = g->kept;
     pthread_mutex_unlock(&g->lock);
+    out->evicted_sessions = kept.evicted_sessions;
+    out->evicted_snapshots = kept.evicted_snapshots;
+    out->sessions = kept.sessions;
+    out->snapshots = kept.snapshots;
+    out->kept_bytes = cleared ? 0 : kept.kept_bytes;
+    out->running_bytes = kept.running_bytes;
+    out->cache_bytes = g->m.memory.cache;
 }
 
-void lily_engine_cache_clear(lily_engine *g) { atomic_store(&g->clear, true); }
+void lily_engine_cache_clear(lily_engine *g)
+{
+    atomic_store(&g->clear, true);
+    lily_queue_poke(g->queue);
+}
 
 int lily_engine_script_record(lily_engine *g, lily_buf *out, lily_err *e)
 {

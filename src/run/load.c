@@ -66,7 +66,23 @@ static int plan_runs(lily_loaded *m, lily_err *e)
     return lily_plan_make(&m->prefill, &d, m->config, &ask, e);
 }
 
-static void estimate(lily_loaded *m)
+/* Half of what is left, since other programs want memory too; but no more than some full conversations. */
+static uint64_t default_cache(const lily_memory *y, uint64_t limit)
+{
+    enum { CONVERSATIONS = 16 };
+    const uint64_t most = UINT64_C(8) << 30, step = UINT64_C(1) << 20;
+    uint64_t total, available, allocated = y->planned - y->weights, full = (y->kv + y->state) * CONVERSATIONS;
+    lily_system_memory(&total, &available);
+    uint64_t left = total > y->planned ? total - y->planned : 0;
+    if (available < allocated + left) left = available > allocated ? available - allocated : 0;
+    if (limit) left = limit > y->planned ? limit - y->planned : 0;
+    left /= 2;
+    if (left > most) left = most;
+    if (left > full) left = full;
+    return left / step * step;
+}
+
+static void estimate(lily_loaded *m, const lily_engine_options *o)
 {
     uint64_t fixed, snapshot, per_token;
     m->ops->state_cost(m->config, &fixed, &snapshot, &per_token);
@@ -74,10 +90,14 @@ static void estimate(lily_loaded *m)
     y->weights = m->model->weight_bytes;
     y->device = m->ops->load_bytes ? m->ops->load_bytes(m->config) : 0;
     y->kv = per_token * m->context;
-    y->state = fixed + snapshot * LILY_SNAPSHOTS;
+    y->state = lily_session_cost(m, m->context) - y->kv;
     y->replies = LILY_REPLIES_BYTES;
     y->scratch = m->decode->scratch_bytes + m->prefill->scratch_bytes;
     y->planned = y->weights + y->device + y->kv + y->state + y->replies + y->scratch;
+    y->cache = o->cache_bytes == LILY_NO_CACHE ? 0
+               : o->cache_bytes               ? o->cache_bytes
+                                              : default_cache(y, o->memory_limit);
+    y->planned += y->cache;
 }
 
 /* A script computes nothing: it takes the figures of the device that was asked for, or else those of ref. */
@@ -97,9 +117,10 @@ static void say_memory(const lily_memory *y, uint32_t context)
 {
     const double gib = 1 << 30;
     lily_log(LILY_LOG_INFO,
-             "%.2f GiB planned: weights %.2f, keys and values of %u tokens %.2f, states %.2f, copies and scratch %.2f",
-             (double)y->planned / gib, (double)y->weights / gib, context, (double)y->kv / gib,
-             (double)(y->state + y->replies) / gib, (double)(y->device + y->scratch) / gib);
+             "%.2f GiB planned: weights %.2f, keys and values of %u tokens %.2f, states %.2f, kept conversations %.2f, "
+             "copies and scratch %.2f",
+             (double)y->planned / gib, (double)y->weights / gib, context, (double)y->kv / gib, (double)y->state / gib,
+             (double)(y->cache + y->replies) / gib, (double)(y->device + y->scratch) / gib);
 }
 
 static void tell_warm(void *user, double fraction) { tell(user, "reading weights", fraction); }
@@ -124,7 +145,7 @@ int lily_load(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth
     TRY_TO(failed, choose_sizes(m, o, e));
     TRY_TO(failed, open_device(m, o, depth, e));
     TRY_TO(failed, plan_runs(m, e));
-    estimate(m);
+    estimate(m, o);
     if (depth != LILY_LOAD_CHECK)
         TRY_TO(failed, lily_token_trie_new(&m->trie, m->tokenizer, m->config->eos, m->config->n_eos, e));
     if (depth == LILY_LOAD_FULL) TRY_TO(failed, make_ready(m, o, e));

@@ -1,4 +1,7 @@
-/* queue.c - the engine's work in order: requests, and jobs between them. */
+/* queue.c - the engine's work in order: requests, and jobs when there are none. */
+#include <time.h>
+
+#include "base/clock.h"
 #include "base/mem.h"
 #include "run/request.h"
 
@@ -12,11 +15,12 @@ typedef struct job {
 struct lily_queue {
     atomic_int owners;
     pthread_mutex_t lock;
-    pthread_cond_t work;            /* something came in */
+    pthread_cond_t work;            /* there are news */
     pthread_cond_t job_done;
+    bool news;                      /* something came in, or changed */
     lily_request *first, *last;     /* waiting */
-    lily_request *current;          /* taken by the engine */
-    uint32_t n, room;
+    lily_request *running;          /* taken by the engine */
+    uint32_t n, n_running, room;
     job *jobs;                      /* they live on their callers' stacks */
     bool closed;
     lily_engine_stats stats;        /* its counters of requests and tokens */
@@ -46,6 +50,19 @@ void lily_queue_let_go(lily_queue *q)
     lily_free(q);
 }
 
+static void tell(lily_queue *q)
+{
+    q->news = true;
+    pthread_cond_signal(&q->work);
+}
+
+void lily_queue_poke(lily_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    tell(q);
+    pthread_mutex_unlock(&q->lock);
+}
+
 int lily_queue_push(lily_queue *q, lily_request *r, lily_err *e)
 {
     int rc = LILY_OK;
@@ -62,7 +79,7 @@ int lily_queue_push(lily_queue *q, lily_request *r, lily_err *e)
             q->first = r;
         q->last = r;
         q->n++;
-        pthread_cond_signal(&q->work);
+        tell(q);
     }
     pthread_mutex_unlock(&q->lock);
     return rc;
@@ -110,34 +127,70 @@ static void count(lily_engine_stats *s, const lily_event *end)
 void lily_queue_done(lily_queue *q, const lily_request *r, const lily_event *end)
 {
     pthread_mutex_lock(&q->lock);
-    if (q->current == r) q->current = NULL;
+    for (lily_request **at = &q->running; *at; at = &(*at)->next) {
+        if (*at != r) continue;
+        *at = r->next;
+        q->n_running--;
+        break;
+    }
     count(&q->stats, end);
     pthread_mutex_unlock(&q->lock);
 }
 
-lily_request *lily_queue_next(lily_queue *q)
+lily_request *lily_queue_take(lily_queue *q)
 {
     pthread_mutex_lock(&q->lock);
-    for (;;) {
-        if (q->jobs) {
-            job *j = q->jobs;
-            q->jobs = j->next;
-            pthread_mutex_unlock(&q->lock);
-            j->run(j->user);
-            pthread_mutex_lock(&q->lock);
-            j->done = true;
-            pthread_cond_broadcast(&q->job_done);
-        } else if (q->first || q->closed) {
-            break;
-        } else {
-            pthread_cond_wait(&q->work, &q->lock);
-        }
+    lily_request *r = q->jobs ? NULL : pop(q);
+    if (r) {
+        r->next = q->running;
+        q->running = r;
+        q->n_running++;
+        /* One that waits when the queue is closed is still handed out, cancelled, to get its END. */
+        if (q->closed) atomic_store(&r->cancel, true);
     }
-    lily_request *r = q->current = pop(q);
-    /* A request that waits when the queue is closed is still handed out, cancelled, to get its END. */
-    if (r && q->closed) atomic_store(&r->cancel, true);
     pthread_mutex_unlock(&q->lock);
     return r;
+}
+
+bool lily_queue_work(lily_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    bool any = q->jobs;
+    for (job *j; (j = q->jobs);) {
+        q->jobs = j->next;
+        pthread_mutex_unlock(&q->lock);
+        j->run(j->user);
+        pthread_mutex_lock(&q->lock);
+        j->done = true;
+        pthread_cond_broadcast(&q->job_done);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return any;
+}
+
+/* The moment `ns` of lily_now_ns on the only clock that every system waits by; a jump makes the wait longer or shorter. */
+static struct timespec on_the_clock(uint64_t ns)
+{
+    struct timespec at;
+    uint64_t now = lily_now_ns(), ahead = ns > now ? ns - now : 0;
+    clock_gettime(CLOCK_REALTIME, &at);
+    ahead += (uint64_t)at.tv_nsec;
+    at.tv_sec += (time_t)(ahead / 1000000000);
+    at.tv_nsec = (long)(ahead % 1000000000);
+    return at;
+}
+
+bool lily_queue_wait(lily_queue *q, uint64_t until)
+{
+    bool bounded = until < UINT64_MAX;
+    struct timespec at = on_the_clock(bounded ? until : 0);
+    pthread_mutex_lock(&q->lock);
+    for (int rc = 0; rc == 0 && !q->news && (!q->closed || q->first);)
+        rc = bounded ? pthread_cond_timedwait(&q->work, &q->lock, &at) : pthread_cond_wait(&q->work, &q->lock);
+    q->news = false;
+    bool open = !q->closed || q->first;
+    pthread_mutex_unlock(&q->lock);
+    return open;
 }
 
 void lily_queue_call(lily_queue *q, lily_job *run, void *user)
@@ -147,7 +200,7 @@ void lily_queue_call(lily_queue *q, lily_job *run, void *user)
     job **at = &q->jobs;
     while (*at) at = &(*at)->next;
     *at = &j;
-    pthread_cond_signal(&q->work);
+    tell(q);
     while (!j.done) pthread_cond_wait(&q->job_done, &q->lock);
     pthread_mutex_unlock(&q->lock);
 }
@@ -156,15 +209,15 @@ void lily_queue_close(lily_queue *q)
 {
     pthread_mutex_lock(&q->lock);
     q->closed = true;
-    if (q->current) atomic_store(&q->current->cancel, true);
-    pthread_cond_signal(&q->work);
+    for (lily_request *r = q->running; r; r = r->next) atomic_store(&r->cancel, true);
+    tell(q);
     pthread_mutex_unlock(&q->lock);
 }
 
 void lily_queue_counts(lily_queue *q, uint32_t *running, uint32_t *waiting)
 {
     pthread_mutex_lock(&q->lock);
-    *running = q->current != NULL;
+    *running = q->n_running;
     *waiting = q->n;
     pthread_mutex_unlock(&q->lock);
 }
@@ -173,7 +226,7 @@ void lily_queue_stats(lily_queue *q, lily_engine_stats *out)
 {
     pthread_mutex_lock(&q->lock);
     *out = q->stats;
-    out->running = q->current != NULL;
+    out->running = q->n_running;
     out->queued = q->n;
     pthread_mutex_unlock(&q->lock);
 }

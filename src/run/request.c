@@ -2,7 +2,6 @@
 #include "run/request.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 
@@ -61,7 +60,6 @@ static void request_free(lily_request *r)
     }
     lily_free(r->end);
     free_ask(&r->ask);
-    pthread_cond_destroy(&r->caught_up);
     pthread_cond_destroy(&r->more);
     pthread_mutex_destroy(&r->lock);
     lily_queue_let_go(r->queue);
@@ -77,7 +75,6 @@ int lily_request_new(lily_request **out, const lily_ask *ask, lily_queue *q, lil
     lily_queue_hold(q);
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->more, NULL);
-    pthread_cond_init(&r->caught_up, NULL);
     atomic_init(&r->cancel, false);
     atomic_init(&r->stopped, false);
     atomic_init(&r->owners, 2);
@@ -131,19 +128,13 @@ int lily_request_push(lily_request *r, const lily_event *ev, lily_err *e)
     return LILY_OK;
 }
 
-bool lily_request_keep_step(lily_request *r, uint32_t ms)
+bool lily_request_caught_up(lily_request *r)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);      /* the only clock that every system waits by; a jump changes the bound */
-    uint64_t ns = (uint64_t)until.tv_nsec + ms * 1000000ull;
-    until.tv_sec += (time_t)(ns / 1000000000);
-    until.tv_nsec = (long)(ns % 1000000000);
     pthread_mutex_lock(&r->lock);
-    for (int rc = 0; rc == 0 && !r->waits && !atomic_load(&r->cancel);)
-        rc = pthread_cond_timedwait(&r->caught_up, &r->lock, &until);
-    bool kept = r->waits || atomic_load(&r->cancel);
+    bool yes = r->waits || atomic_load(&r->cancel);
+    r->watched = !yes;
     pthread_mutex_unlock(&r->lock);
-    return kept;
+    return yes;
 }
 
 void lily_request_finish(lily_request *r, const lily_event *ev)
@@ -169,7 +160,8 @@ static void want_more(lily_request *r)
 {
     if (r->first || r->waits) return;
     r->waits = true;
-    pthread_cond_broadcast(&r->caught_up);
+    if (r->watched) lily_queue_poke(r->queue);
+    r->watched = false;
 }
 
 static lily_event *take(lily_request *r)
@@ -205,11 +197,11 @@ void lily_event_free(lily_event *ev) { lily_free(ev); }
 /* The engine may take seconds to come back to its queue, so a request that still waits ends here. */
 static void leave(lily_request *r)
 {
-    pthread_mutex_lock(&r->lock);
     atomic_store(&r->cancel, true);
-    pthread_cond_broadcast(&r->caught_up);
-    pthread_mutex_unlock(&r->lock);
-    if (!lily_queue_remove(r->queue, r)) return;
+    if (!lily_queue_remove(r->queue, r)) {
+        lily_queue_poke(r->queue);      /* it may sleep, while a script pauses */
+        return;
+    }
     lily_event end = {.kind = LILY_EVENT_END, .n_prompt = r->ask.n_tokens, .end = LILY_END_CANCELLED};
     lily_request_finish(r, &end);
 }

@@ -19,7 +19,7 @@ struct lily_request {
     /* Set by submit, then read-only; every pointer of `ask` is owned. */
     lily_ask ask;
     lily_queue *queue;
-    lily_request *next;             /* in the queue, under its lock */
+    lily_request *next;             /* in the queue or among those that run, under the queue's lock */
 
     atomic_bool cancel;             /* looked at by the device between stages */
     atomic_bool stopped;            /* cancelled because a stop string was found */
@@ -32,7 +32,7 @@ struct lily_request {
     void (*wake)(void *user);
     bool end_taken;
     bool waits;                     /* the requester asked for an event and there was none */
-    pthread_cond_t caught_up;       /* waits became true, or a cancel came */
+    bool watched;                   /* the engine wants to be told when `waits` becomes true */
 };
 
 /* Copies the ask; owned by both sides. */
@@ -41,9 +41,9 @@ void lily_request_let_go(lily_request *r);
 
 /* The engine's side.  push copies the event, its bytes and its alternatives. */
 int lily_request_push(lily_request *r, const lily_event *ev, lily_err *e);
-/* Waits until the requester has dealt with everything that was pushed, which shows when it asks for more, or has
- * cancelled; but no longer than `ms`; false: it has not. */
-bool lily_request_keep_step(lily_request *r, uint32_t ms);
+/* Whether the requester has dealt with everything that was pushed, which shows when it asks for more, or has cancelled.
+ * If not, the queue is poked when it has. */
+bool lily_request_caught_up(lily_request *r);
 /* Sends the END: `ev` carries counts and times; an error's sentence is copied.  Lets go of the request. */
 void lily_request_finish(lily_request *r, const lily_event *ev);
 
@@ -58,12 +58,19 @@ void lily_queue_let_go(lily_queue *q);
 int lily_queue_push(lily_queue *q, lily_request *r, lily_err *e);
 /* True when it was still waiting: the caller now has the engine's part in it. */
 bool lily_queue_remove(lily_queue *q, lily_request *r);
-/* Waits for work: a request, which counts as running until lily_queue_done, or NULL once the queue is closed and
- * empty.  Jobs are run inside. */
-lily_request *lily_queue_next(lily_queue *q);
+/* The first that waits, which counts as running until lily_queue_done; NULL when there is none, or when a job waits,
+ * which wants the engine for itself. */
+lily_request *lily_queue_take(lily_queue *q);
 void lily_queue_done(lily_queue *q, const lily_request *r, const lily_event *end);
-/* Runs job(user) on the thread that calls lily_queue_next, between two requests; returns when it is done. */
+/* Sleeps until there are news (a request, a job, a poke, the end), but not beyond `until` (lily_now_ns; UINT64_MAX: no bound).
+ * False when the queue is closed and empty. */
+bool lily_queue_wait(lily_queue *q, uint64_t until);
+/* Any thread: there are news. */
+void lily_queue_poke(lily_queue *q);
+/* Runs job(user) on the engine's thread when no request runs; returns when it is done. */
 void lily_queue_call(lily_queue *q, lily_job *job, void *user);
+/* The engine's side: runs the jobs that wait; false: there were none. */
+bool lily_queue_work(lily_queue *q);
 /* Nothing comes in any more; what waits and what runs is cancelled. */
 void lily_queue_close(lily_queue *q);
 void lily_queue_counts(lily_queue *q, uint32_t *running, uint32_t *waiting);

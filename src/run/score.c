@@ -15,6 +15,7 @@ typedef struct scorer {
     lily_scored *out;
     lily_plan *plan;            /* for windows longer than the engine's chunk */
     lily_exec *exec;
+    lily_session *session;
     int rc;
     lily_err *e;
 } scorer;
@@ -102,7 +103,7 @@ static int pass(scorer *c, const int32_t *next, uint32_t at, uint32_t n)
 {
     lily_done done;
     lily_feed f = {.tokens = c->tokens + at, .n = n, .scored = next + at, .exec = n > 1 ? c->exec : NULL};
-    TRY(lily_session_feed(c->g->session, &f, &done, c->e));
+    TRY(lily_session_feed(c->session, &f, &done, c->e));
     if (!done.scores || !done.best) return lily_fail(c->e, LILY_DEVICE, "the device gave no scores");
     for (uint32_t i = 0; i < n && at + i + 1 < c->n; i++) {
         c->out->nll[at + i] = -done.scores[i];
@@ -128,12 +129,13 @@ static int passes(scorer *c)
 
 static int score(scorer *c)
 {
-    TRY(lily_session_reset(c->g->session, c->e));
     c->out->n = c->n;
     c->out->nll = lily_calloc(c->n - 1, sizeof *c->out->nll);
     c->out->best = lily_calloc(c->n - 1, sizeof *c->out->best);
     if (!c->out->nll || !c->out->best) return lily_no_memory(c->e, c->n * sizeof *c->out->nll, "a score");
     TRY(prepare(c));
+    lily_pool_clear(c->g->pool);    /* the plan has room for one more conversation only if nothing is kept */
+    TRY(lily_session_new(&c->session, &c->g->m, c->e));
     TRY(passes(c));
     double sum = 0;
     for (uint32_t i = 0; i + 1 < c->n; i++) sum += (double)c->out->nll[i];
@@ -145,6 +147,7 @@ static void run(void *user)
 {
     scorer *c = user;
     c->rc = score(c);
+    lily_session_free(c->session);
     if (c->exec) c->g->m.ops->release(c->g->m.dev, c->exec);
     lily_plan_free(c->plan);
     if (c->rc != LILY_OK) lily_scored_free(c->out);

@@ -1,4 +1,4 @@
-/* serve.c - prompt, then token after token. */
+/* serve.c - what a turn reports, and its steps when the model answers. */
 #include "run/serve.h"
 
 #include "base/clock.h"
@@ -8,11 +8,12 @@
 void lily_turn_begin(lily_turn *t, lily_request *r, const lily_loaded *m)
 {
     uint32_t room = m->context - r->ask.n_tokens, asked = r->ask.max_tokens;
-    *t = (lily_turn){.r = r, .m = m, .limit = asked && asked < room ? asked : room, .started = lily_now_ns()};
+    *t = (lily_turn){.r = r, .m = m, .limit = asked && asked < room ? asked : room};
 }
 
 int lily_turn_started(lily_turn *t, uint32_t n_reused, lily_err *e)
 {
+    t->started = lily_now_ns();
     t->n_reused = t->n_done = n_reused;
     lily_event ev = {
         .kind = LILY_EVENT_START, .n_prompt = t->r->ask.n_tokens, .n_reused = n_reused, .n_done = n_reused};
@@ -41,24 +42,47 @@ int lily_turn_token(lily_turn *t, lily_event *ev, lily_err *e)
     return LILY_OK;
 }
 
-enum lily_end lily_turn_how(const lily_turn *t, enum lily_end end, int rc)
+int lily_turn_over(lily_turn *t, enum lily_end end)
 {
-    if (rc == LILY_OK) return end;
+    t->end = end;
+    t->phase = LILY_PHASE_OVER;
+    return LILY_OK;
+}
+
+bool lily_turn_is_due(const lily_turn *t, uint64_t now)
+{
+    if (t->due <= now || atomic_load(&t->r->cancel)) return true;
+    return t->script && !t->paused && lily_request_caught_up(t->r);
+}
+
+static enum lily_end how(const lily_turn *t, int rc)
+{
+    if (rc == LILY_OK) return t->end;
     if (rc != LILY_CANCELLED) return LILY_END_ERROR;
     return atomic_load(&t->r->stopped) ? LILY_END_STOP : LILY_END_CANCELLED;
 }
 
-void lily_turn_end(lily_turn *t, enum lily_end end, const lily_err *e)
+void lily_turn_close(lily_turn *t, int rc)
+{
+    t->end = how(t, rc);
+    t->phase = LILY_PHASE_OVER;
+    lily_guide_end(&t->guide);
+    if (t->session) lily_pool_give(t->pool, t->session, !t->r->ask.no_reuse);
+    t->session = NULL;
+    if (t->script) lily_script_close_turn(t);
+}
+
+void lily_turn_end(lily_turn *t)
 {
     uint64_t now = lily_now_ns(), read = t->first_token ? t->first_token : now;
     lily_event ev = {.n_prompt = t->r->ask.n_tokens,
                      .n_reused = t->n_reused,
                      .n_done = t->n_done,
-                     .end = end,
-                     .err = end == LILY_END_ERROR ? e : NULL,
-                     .err_code = end == LILY_END_ERROR ? t->err_code : NULL,
+                     .end = t->end,
+                     .err = t->end == LILY_END_ERROR ? &t->err : NULL,
+                     .err_code = t->end == LILY_END_ERROR ? t->err_code : NULL,
                      .n_generated = t->n_generated,
-                     .prompt_seconds = (double)(read - t->started) * 1e-9,
+                     .prompt_seconds = t->started ? (double)(read - t->started) * 1e-9 : 0,
                      .reply_seconds = (double)(t->last_token - t->first_token) * 1e-9};
     lily_request_finish(t->r, &ev);
 }
@@ -89,21 +113,38 @@ static lily_pick pick_of(const lily_sampling *s, const lily_loaded *m)
                        .n_vocab = with_text < rows ? with_text : rows};
 }
 
-static int read_prompt(lily_turn *t, lily_session *s, lily_err *e)
+/* A guide is made before anything is read, so that a format that cannot be met costs nothing. */
+static int begin_in(lily_turn *t, lily_session *s, lily_err *e)
 {
     const lily_ask *a = &t->r->ask;
-    lily_reading p = {.tokens = a->tokens,
-                      .n = a->n_tokens - 1,
-                      .marks = a->marks,
-                      .n_marks = a->n_marks,
-                      .fork = a->fork,
-                      .fresh = a->no_reuse};
-    TRY(lily_session_begin(s, &p, e));
-    TRY(lily_turn_started(t, p.n_read, e));
-    while (p.n_read < p.n) {
-        TRY(lily_session_read(s, &p, &t->r->cancel, e));
-        TRY(lily_turn_progress(t, p.n_read, e));
-    }
+    t->pick = pick_of(&a->sampling, t->m);
+    t->token = a->tokens[a->n_tokens - 1];
+    TRY(lily_guide_begin(&t->guide, t->m, a, false, e));
+    TRY(lily_session_begin(s, &t->reading, e));
+    lily_pool_grow(t->pool, s, t->reading.n - t->reading.n_read + 1, t->reading.fresh ? 0 : t->reading.n_wanted + 2);
+    TRY(lily_turn_started(t, t->reading.n_read, e));
+    t->phase = t->reading.n_read < t->reading.n ? LILY_PHASE_READ : LILY_PHASE_REPLY;
+    return LILY_OK;
+}
+
+int lily_model_begin(lily_turn *t, lily_err *e)
+{
+    const lily_ask *a = &t->r->ask;
+    t->reading = (lily_reading){.tokens = a->tokens,
+                                .n = a->n_tokens - 1,
+                                .marks = a->marks,
+                                .n_marks = a->n_marks,
+                                .fork = a->fork,
+                                .fresh = a->no_reuse};
+    TRY(lily_pool_take(t->pool, &t->reading, a->n_tokens + t->limit, &t->session, e));
+    return t->session ? begin_in(t, t->session, e) : LILY_OK;
+}
+
+int lily_model_read(lily_turn *t, uint32_t most, lily_err *e)
+{
+    TRY(lily_session_read(t->session, &t->reading, most, &t->r->cancel, e));
+    TRY(lily_turn_progress(t, t->reading.n_read, e));
+    if (t->reading.n_read == t->reading.n) t->phase = LILY_PHASE_REPLY;
     return LILY_OK;
 }
 
@@ -137,47 +178,25 @@ static int accept(lily_turn *t, const lily_done *done, bool *ends, lily_err *e)
     return send_token(t, done, e);
 }
 
-/* Feeds the last token of the prompt, then each token that was chosen. */
-static int generate(lily_turn *t, lily_session *s, enum lily_end *end, lily_err *e)
+/* Feeds the last token of the prompt, then the one that was chosen, and chooses the next. */
+int lily_model_reply(lily_turn *t, lily_err *e)
 {
     const lily_ask *a = &t->r->ask;
-    lily_pick pick = pick_of(&a->sampling, t->m);
-    int32_t token = a->tokens[a->n_tokens - 1];
     bool ends = false;
-    TRY(lily_guide_begin(&t->guide, t->m, a, false, e));
-    TRY(read_prompt(t, s, e));
-    for (*end = LILY_END_LENGTH; t->n_generated < t->limit;) {
-        lily_done done;
-        lily_feed f = {
-            .tokens = &token, .n = 1, .pick = &pick, .count = t->n_generated > 0, .cancel = &t->r->cancel};
-        TRY(lily_guide_allowed(&t->guide, &pick.allow, &ends, e));
-        if (ends) {
-            *end = LILY_END_STOP;
-            break;
-        }
-        pick.draw = t->n_generated;
-        TRY(lily_session_feed(s, &f, &done, e));
-        if (t->n_generated == 0) TRY(lily_turn_progress(t, a->n_tokens, e));
-        token = done.token;
-        TRY(accept(t, &done, &ends, e));
-        if (ends) {
-            *end = LILY_END_STOP;
-            break;
-        }
-    }
-    return LILY_OK;
-}
-
-void lily_serve_model(lily_request *r, lily_session *s, const lily_loaded *m)
-{
-    lily_turn t;
-    lily_err err = {0}, ignored;
-    enum lily_end end = LILY_END_ERROR;
-    bool forget = r->ask.no_reuse;
-    lily_turn_begin(&t, r, m);
-    int rc =
-        atomic_load(&r->cancel) ? lily_fail(&err, LILY_CANCELLED, "cancelled") : generate(&t, s, &end, &err);
-    lily_guide_end(&t.guide);
-    lily_turn_end(&t, lily_turn_how(&t, end, rc), &err);
-    if (forget) (void)lily_session_reset(s, &ignored);
+    lily_done done;
+    lily_feed f = {.tokens = &t->token,
+                   .n = 1,
+                   .pick = &t->pick,
+                   .count = t->n_generated > 0,
+                   .cancel = &t->r->cancel};
+    TRY(lily_guide_allowed(&t->guide, &t->pick.allow, &ends, e));
+    if (ends) return lily_turn_over(t, LILY_END_STOP);
+    t->pick.draw = t->n_generated;
+    lily_pool_grow(t->pool, t->session, 1, 0);
+    TRY(lily_session_feed(t->session, &f, &done, e));
+    if (t->n_generated == 0) TRY(lily_turn_progress(t, a->n_tokens, e));
+    t->token = done.token;
+    TRY(accept(t, &done, &ends, e));
+    if (ends) return lily_turn_over(t, LILY_END_STOP);
+    return t->n_generated < t->limit ? LILY_OK : lily_turn_over(t, LILY_END_LENGTH);
 }

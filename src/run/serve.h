@@ -1,20 +1,43 @@
-/* serve.h - one request from its turn to its END, on the engine's thread. */
+/* serve.h - one request from its turn to its END, in steps, on the engine's thread.
+ *
+ * The loop (loop.c) holds several turns and gives each a step in turn: BEGIN finds a session or waits for room, READ
+ * brings in a slice of the prompt, REPLY gives a token.  A step that fails, and one after a cancel, ends the turn. */
 #ifndef LILY_RUN_SERVE_H
 #define LILY_RUN_SERVE_H
 
 #include "run/guide.h"
+#include "run/pool.h"
 #include "run/request.h"
 #include "run/script.h"
-#include "run/session.h"
 
-/* What a request has done so far, and how it reports. */
+enum lily_phase { LILY_PHASE_BEGIN, LILY_PHASE_READ, LILY_PHASE_REPLY, LILY_PHASE_OVER };
+
+/* What a request has done so far. */
 typedef struct lily_turn {
     lily_request *r;
     const lily_loaded *m;
-    uint32_t n_reused, n_done, n_generated, limit;      /* n_done: of the prompt, as told; limit: of the reply at most */
+    enum lily_phase phase;
+    uint64_t due;                               /* lily_now_ns: no step before that, unless it is cancelled */
+    uint32_t n_reused, n_done, n_generated;     /* n_done: of the prompt, as told */
+    uint32_t limit;                             /* tokens of the reply at most */
     uint64_t started, first_token, last_token;  /* ns; 0: not yet */
+    enum lily_end end;
     const char *err_code;
-    lily_guide guide;                           /* from the first token on */
+    lily_err err;
+    lily_guide guide;                           /* from the end of BEGIN on */
+
+    /* By the model. */
+    lily_pool *pool;
+    lily_session *session;                      /* taken from the pool, or NULL */
+    lily_reading reading;
+    lily_pick pick;
+    int32_t token;                              /* fed next */
+
+    /* By a script. */
+    lily_script *script;
+    const lily_script_reply *reply;             /* NULL: none was taken */
+    uint64_t ticket, i;                         /* i: steps of reading, then tokens */
+    bool behind, paused;                        /* behind: its reader was too slow once */
 } lily_turn;
 
 void lily_turn_begin(lily_turn *t, lily_request *r, const lily_loaded *m);
@@ -22,14 +45,23 @@ int lily_turn_started(lily_turn *t, uint32_t n_reused, lily_err *e);
 int lily_turn_progress(lily_turn *t, uint32_t n_done, lily_err *e);
 /* A token of the reply; the guide has taken it. */
 int lily_turn_token(lily_turn *t, lily_event *ev, lily_err *e);
-/* How it ends: `end` when rc is LILY_OK, else by error, cancel or stop string. */
-enum lily_end lily_turn_how(const lily_turn *t, enum lily_end end, int rc);
+/* The reply is complete. */
+int lily_turn_over(lily_turn *t, enum lily_end end);
+/* Whether there is something to do for it now. */
+bool lily_turn_is_due(const lily_turn *t, uint64_t now);
+/* After its last step, rc: gives everything back and settles how it ended.  The END is not sent yet. */
+void lily_turn_close(lily_turn *t, int rc);
 /* Sends the END.  The request may be gone after it. */
-void lily_turn_end(lily_turn *t, enum lily_end end, const lily_err *e);
+void lily_turn_end(lily_turn *t);
 bool lily_is_eos(const lily_loaded *m, int32_t id);
 
-/* By the model; by a script. */
-void lily_serve_model(lily_request *r, lily_session *s, const lily_loaded *m);
-void lily_serve_script(lily_request *r, lily_script *script, const lily_loaded *m);
+/* By the model.  BEGIN may leave the phase as it is: there is no room while others run. */
+int lily_model_begin(lily_turn *t, lily_err *e);
+int lily_model_read(lily_turn *t, uint32_t most, lily_err *e);
+int lily_model_reply(lily_turn *t, lily_err *e);
+
+/* By a script: the next step, whatever the phase. */
+int lily_script_step(lily_turn *t, lily_err *e);
+void lily_script_close_turn(lily_turn *t);
 
 #endif

@@ -1,38 +1,57 @@
-/* serve_script.c - a request that is answered by a script. */
-#include <string.h>
-#include <time.h>
-
+/* serve_script.c - the steps of a turn that is answered by a script.  It pauses by saying when it is due again, so that
+ * others go on. */
 #include "base/clock.h"
 #include "run/serve.h"
 
-/* Pauses in short sleeps, so that a cancel is seen soon on any system. */
-static int pause_ms(const lily_turn *t, uint32_t ms, lily_err *e)
+enum {
+    READ_STEPS = 10,    /* in which the prompt is "read" */
+    /* A script is faster than any reader of its replies; without waiting for it the reply would be over before a stop
+     * string was seen. Who was slower than this once is not waited for again. */
+    KEEP_STEP_MS = 1000,
+};
+
+static void pause_ms(lily_turn *t, uint32_t ms)
 {
-    uint64_t until = lily_now_ns() + ms * 1000000ull, step = 2000000;
-    for (;;) {
-        if (atomic_load(&t->r->cancel)) return lily_fail(e, LILY_CANCELLED, "cancelled");
-        uint64_t now = lily_now_ns();
-        if (now >= until) return LILY_OK;
-        struct timespec rest = {0, (long)(until - now < step ? until - now : step)};
-        nanosleep(&rest, NULL);
-    }
+    t->due = lily_now_ns() + ms * 1000000ull;
+    t->paused = true;
 }
 
-/* A script is faster than any reader of its replies; without this it would be over before a stop string was
- * seen. Who was slower than this once is not waited for again. */
-enum { KEEP_STEP_MS = 1000 };
+/* ---- BEGIN and READ ---- */
 
-/* The prompt is "read" in ten steps. */
-static int pretend_to_read(lily_turn *t, uint32_t ms, lily_err *e)
+static uint32_t read_pause(const lily_turn *t)
 {
-    enum { STEPS = 10 };
-    uint32_t n = t->r->ask.n_tokens;
-    for (uint32_t i = 1; i <= STEPS; i++) {
-        TRY(pause_ms(t, ms * i / STEPS - ms * (i - 1) / STEPS, e));
-        if (ms || i == STEPS) TRY(lily_turn_progress(t, (uint32_t)((uint64_t)n * i / STEPS), e));
-    }
+    uint32_t ms = t->reply->prefill_ms;
+    return (uint32_t)((uint64_t)ms * (t->i + 1) / READ_STEPS - (uint64_t)ms * t->i / READ_STEPS);
+}
+
+static int begin(lily_turn *t, lily_err *e)
+{
+    TRY(lily_script_take(t->script, &t->r->ask, &t->reply, &t->ticket, &t->err_code, e));
+    TRY(lily_turn_started(t, 0, e));
+    TRY(lily_guide_begin(&t->guide, t->m, &t->r->ask, true, e));
+    t->phase = LILY_PHASE_READ;
+    pause_ms(t, read_pause(t));
     return LILY_OK;
 }
+
+static int pretend_to_read(lily_turn *t, lily_err *e)
+{
+    uint32_t n = t->r->ask.n_tokens;
+    t->i++;
+    if (t->reply->prefill_ms || t->i == READ_STEPS)
+        TRY(lily_turn_progress(t, (uint32_t)((uint64_t)n * t->i / READ_STEPS), e));
+    if (t->i < READ_STEPS) {
+        pause_ms(t, read_pause(t));
+        return LILY_OK;
+    }
+    t->i = 0;
+    t->phase = LILY_PHASE_REPLY;
+    t->paused = false;
+    t->due = lily_now_ns() + KEEP_STEP_MS * 1000000ull;
+    return LILY_OK;
+}
+
+/* ---- REPLY ---- */
 
 static int send_token(lily_turn *t, const lily_script_token *token, lily_err *e)
 {
@@ -53,38 +72,56 @@ static int refused(lily_turn *t, lily_err *e, const char *what)
 }
 
 /* The end of the turn, which a format may refuse. */
-static int finish(lily_turn *t, enum lily_end *end, lily_err *e)
+static int finish(lily_turn *t, lily_err *e)
 {
     if (!lily_guide_may_end(&t->guide)) return refused(t, e, "the end");
-    *end = LILY_END_STOP;
-    return LILY_OK;
+    return lily_turn_over(t, LILY_END_STOP);
 }
 
 /* The reply's tokens until its end, an end-of-turn token in it, or the limit. */
-static int speak(lily_turn *t, lily_script *script, const lily_script_reply *reply, uint64_t ticket,
-                 enum lily_end *end, lily_err *e)
+static int speak(lily_turn *t, lily_err *e)
 {
-    TRY(lily_guide_begin(&t->guide, t->m, &t->r->ask, true, e));
-    TRY(pretend_to_read(t, reply->prefill_ms, e));
-    uint64_t n = reply->n_tokens * reply->times_over;
-    bool in_step = true;
-    *end = LILY_END_LENGTH;
-    for (uint64_t i = 0; t->n_generated < t->limit; i++) {
-        in_step = in_step && lily_request_keep_step(t->r, KEEP_STEP_MS);
-        TRY(pause_ms(t, reply->delay_ms, e));
-        if (reply->fail_at == i + 1)
-            return lily_fail(e, LILY_DEVICE, "scripted device error at token %u", (unsigned)i + 1);
-        if (i == n) return reply->cut ? LILY_OK : finish(t, end, e);
-        const lily_script_token *token = &reply->tokens[i % reply->n_tokens];
-        if (token->id >= 0 && lily_is_eos(t->m, token->id) && (!t->r->ask.ignore_eos || lily_guide_binds(&t->guide)))
-            return finish(t, end, e);
-        bool fits;
-        TRY(lily_guide_take(&t->guide, token->id, token->bytes, token->n, &fits, e));
-        if (!fits) return refused(t, e, "a token");
-        TRY(lily_script_note_token(script, ticket, token->id, e));
-        TRY(send_token(t, token, e));
+    const lily_script_reply *reply = t->reply;
+    uint64_t i = t->i++;
+    if (reply->fail_at == i + 1)
+        return lily_fail(e, LILY_DEVICE, "scripted device error at token %u", (unsigned)i + 1);
+    if (i == reply->n_tokens * reply->times_over)
+        return reply->cut ? lily_turn_over(t, LILY_END_LENGTH) : finish(t, e);
+    const lily_script_token *token = &reply->tokens[i % reply->n_tokens];
+    if (token->id >= 0 && lily_is_eos(t->m, token->id) && (!t->r->ask.ignore_eos || lily_guide_binds(&t->guide)))
+        return finish(t, e);
+    bool fits;
+    TRY(lily_guide_take(&t->guide, token->id, token->bytes, token->n, &fits, e));
+    if (!fits) return refused(t, e, "a token");
+    TRY(lily_script_note_token(t->script, t->ticket, token->id, e));
+    TRY(send_token(t, token, e));
+    return t->n_generated < t->limit ? LILY_OK : lily_turn_over(t, LILY_END_LENGTH);
+}
+
+/* Before each token: first until the reader has caught up, then the reply's own pause. */
+static int reply(lily_turn *t, lily_err *e)
+{
+    if (!t->paused) {
+        t->behind = t->behind || !lily_request_caught_up(t->r);
+        pause_ms(t, t->reply->delay_ms);
+        if (t->reply->delay_ms) return LILY_OK;
     }
+    TRY(speak(t, e));
+    t->paused = false;
+    t->due = t->behind ? 0 : lily_now_ns() + KEEP_STEP_MS * 1000000ull;
     return LILY_OK;
+}
+
+int lily_script_step(lily_turn *t, lily_err *e)
+{
+    switch (t->phase) {
+    case LILY_PHASE_BEGIN:
+        return begin(t, e);
+    case LILY_PHASE_READ:
+        return pretend_to_read(t, e);
+    default:
+        return reply(t, e);
+    }
 }
 
 static const char *ended(enum lily_end end, bool stopped)
@@ -101,22 +138,7 @@ static const char *ended(enum lily_end end, bool stopped)
     }
 }
 
-void lily_serve_script(lily_request *r, lily_script *script, const lily_loaded *m)
+void lily_script_close_turn(lily_turn *t)
 {
-    lily_turn t;
-    lily_err err = {0};
-    const lily_script_reply *reply;
-    uint64_t ticket = 0;
-    enum lily_end end = LILY_END_ERROR;
-    lily_turn_begin(&t, r, m);
-    int rc = atomic_load(&r->cancel) ? lily_fail(&err, LILY_CANCELLED, "cancelled")
-                                     : lily_script_take(script, &r->ask, &reply, &ticket, &t.err_code, &err);
-    bool taken = rc == LILY_OK;
-    if (rc == LILY_OK) rc = lily_turn_started(&t, 0, &err);
-    if (rc == LILY_OK) rc = speak(&t, script, reply, ticket, &end, &err);
-    lily_guide_end(&t.guide);
-    end = lily_turn_how(&t, end, rc);
-    /* Before the END: who has it finds the record complete. */
-    if (taken) lily_script_note_end(script, ticket, ended(end, atomic_load(&r->stopped)));
-    lily_turn_end(&t, end, &err);
+    if (t->reply) lily_script_note_end(t->script, t->ticket, ended(t->end, atomic_load(&t->r->stopped)));
 }

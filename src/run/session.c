@@ -5,15 +5,20 @@
 
 #include "base/mem.h"
 
-/* Snapshots that are kept for marks; of the other two one stands at the newest chunk's end and one is its
- * predecessor, which goes only when its successor is there. */
-enum { MARKS_KEPT = LILY_SNAPSHOTS - 2 };
+enum {
+    /* Snapshots that are kept for marks; of the other two one stands at the newest chunk's end and one is its
+     * predecessor, which goes only when its successor is there. */
+    MARKS_KEPT = LILY_SNAPSHOTS - 2,
+    NEWEST_KEPT = 4,        /* of these the newest ones, and the first: the others are spread between */
+    HEADER = 64,            /* tokens at most between the last mark of a prompt and its reply */
+};
 
 struct lily_session {
     const lily_loaded *m;
     lily_state *state;
-    int32_t *tokens;                        /* [context] */
-    uint32_t n;                             /* the state's position */
+    int32_t *tokens;                        /* [room] */
+    uint32_t n, room;                       /* n: the state's position */
+    uint32_t settled;                       /* the last prompt, of which nothing may be lost */
     uint32_t snapshot[LILY_SNAPSHOTS];      /* positions, ascending, at most n */
     uint32_t n_snapshots;
     uint32_t rolling;                       /* the snapshot of the newest chunk's end, if it is no mark; 0: none */
@@ -24,9 +29,7 @@ int lily_session_new(lily_session **out, const lily_loaded *m, lily_err *e)
     lily_session *s = lily_calloc(1, sizeof *s);
     if (!s) return lily_no_memory(e, sizeof *s, "a session");
     s->m = m;
-    s->tokens = lily_calloc(m->context, sizeof *s->tokens);
-    int rc = s->tokens ? LILY_OK : lily_no_memory(e, m->context * sizeof *s->tokens, "a session's tokens");
-    if (rc == LILY_OK) rc = m->ops->state_new(m->dev, m->weights, &s->state, e);
+    int rc = m->ops->state_new(m->dev, m->weights, &s->state, e);
     if (rc == LILY_OK)
         *out = s;
     else
@@ -56,6 +59,44 @@ uint32_t lily_session_positions(const lily_session *s, uint32_t out[LILY_SNAPSHO
     return n;
 }
 
+/* Room for n tokens in all. */
+static int grow_tokens(lily_session *s, uint32_t n, lily_err *e)
+{
+    if (n <= s->room) return LILY_OK;
+    uint64_t room = ((uint64_t)n + LILY_KV_PAGE - 1) / LILY_KV_PAGE * LILY_KV_PAGE;
+    int32_t *grown = lily_realloc(s->tokens, room, sizeof *grown);
+    if (!grown) return lily_no_memory(e, room * sizeof *grown, "a session's tokens");
+    s->tokens = grown;
+    s->room = (uint32_t)room;
+    return LILY_OK;
+}
+
+uint64_t lily_session_bytes(const lily_session *s)
+{
+    return sizeof *s + s->room * sizeof *s->tokens + s->m->ops->state_bytes(s->state);
+}
+
+uint64_t lily_session_growth(const lily_loaded *m, uint32_t tokens, uint32_t snapshots)
+{
+    uint64_t fixed, snapshot, per_token;
+    m->ops->state_cost(m->config, &fixed, &snapshot, &per_token);
+    /* A page begun, and one that was shared until now. */
+    uint64_t room = ((uint64_t)tokens + LILY_KV_PAGE - 1) / LILY_KV_PAGE * LILY_KV_PAGE + LILY_KV_PAGE;
+    return snapshot * snapshots + room * (per_token + sizeof(int32_t));
+}
+
+uint64_t lily_session_cost(const lily_loaded *m, uint32_t tokens)
+{
+    enum { HEADERS = 8192 };    /* of blocks and pages, lists of them */
+    uint64_t fixed, snapshot, per_token;
+    m->ops->state_cost(m->config, &fixed, &snapshot, &per_token);
+    return fixed + lily_session_growth(m, tokens, LILY_SNAPSHOTS) + HEADERS;
+}
+
+uint32_t lily_session_snapshots(const lily_session *s) { return s->n_snapshots; }
+
+uint32_t lily_session_settled(const lily_session *s) { return s->settled; }
+
 /* ---- snapshots ---- */
 
 /* The state stands at `position` now: what came later is gone. */
@@ -63,6 +104,7 @@ static void forget_after(lily_session *s, uint32_t position)
 {
     while (s->n_snapshots && s->snapshot[s->n_snapshots - 1] > position) s->n_snapshots--;
     if (s->rolling > position) s->rolling = 0;
+    if (s->settled > position) s->settled = position;
     s->n = position;
 }
 
@@ -75,6 +117,29 @@ static void drop(lily_session *s, uint32_t position)
         s->n_snapshots--;
         return;
     }
+}
+
+/* Of n ascending positions the one without which the largest gap is smallest, the first, the newest and `spared` left
+ * out; 0: there is none. */
+static uint32_t least_missed(const uint32_t *at, uint32_t n, uint32_t newest, uint32_t spared)
+{
+    uint32_t least = 0, gap = UINT32_MAX;
+    for (uint32_t i = 1; i + newest < n; i++) {
+        if (at[i] == spared || at[i + 1] - at[i - 1] >= gap) continue;
+        least = i;
+        gap = at[i + 1] - at[i - 1];
+    }
+    return least;
+}
+
+bool lily_session_thin(lily_session *s)
+{
+    enum { NEWEST = 2 };
+    uint32_t i = least_missed(s->snapshot, s->n_snapshots, NEWEST, s->settled);
+    if (i == 0) return false;
+    if (s->snapshot[i] == s->rolling) s->rolling = 0;
+    drop(s, s->snapshot[i]);
+    return true;
 }
 
 /* The state goes back to a snapshot, or to the start. */
@@ -133,6 +198,7 @@ int lily_session_feed(lily_session *s, const lily_feed *f, lily_done *done, lily
     if (s->n_snapshots + f->n_marks > LILY_SNAPSHOTS)
         return lily_fail(e, LILY_INTERNAL, "%u snapshots are too many", s->n_snapshots + f->n_marks);
     *done = (lily_done){.token = -1};
+    TRY(grow_tokens(s, after, e));
     int rc = submit(s, f, done, e);
     uint32_t position = s->m->ops->state_position(s->state);
     if (position == after) {
@@ -151,49 +217,86 @@ int lily_session_feed(lily_session *s, const lily_feed *f, lily_done *done, lily
 
 /* ---- prompts ---- */
 
-static uint32_t longest_prefix(const lily_session *s, const lily_reading *p)
+uint32_t lily_session_prefix(const lily_session *s, const int32_t *tokens, uint32_t n)
 {
-    uint32_t same = 0, most = s->n < p->n ? s->n : p->n;
-    while (same < most && s->tokens[same] == p->tokens[same]) same++;
+    uint32_t same = 0, most = s->n < n ? s->n : n;
+    while (same < most && s->tokens[same] == tokens[same]) same++;
     if (same == s->n) return same;
     for (uint32_t i = s->n_snapshots; i-- > 0;)
         if (s->snapshot[i] <= same) return s->snapshot[i];
     return 0;
 }
 
-/* The oldest snapshot that can be spared; n_snapshots: none. */
-static uint32_t spare(const lily_session *s, uint32_t fork)
+int lily_session_branch(lily_session *s, const lily_session *from, uint32_t position, lily_err *e)
 {
-    uint32_t i = 1;
-    while (i < s->n_snapshots && (s->snapshot[i] == fork || s->snapshot[i] == s->rolling)) i++;
-    return i;
+    TRY(grow_tokens(s, position, e));
+    TRY(s->m->ops->state_copy(s->m->dev, s->state, from->state, position, e));
+    if (position) memcpy(s->tokens, from->tokens, position * sizeof *s->tokens);
+    s->n = s->settled = position;
+    for (uint32_t i = 0; i < from->n_snapshots && from->snapshot[i] <= position; i++)
+        s->snapshot[s->n_snapshots++] = from->snapshot[i];
+    return LILY_OK;
 }
 
-/* Which snapshots to have when the prompt is read: its end always, the first of all because conversations share
- * their beginning, the one where the next turn may fork off, and then the newest.  What finds no room is dropped, or
- * not taken.  A snapshot at the end of a chunk, where an unfinished prompt was left, is not counted: READ drops it when
- * it has a newer one. */
+/* Positions in ascending order, of which MARKS_KEPT stay, `fork` among them. */
+typedef struct chosen {
+    uint32_t at[MARKS_KEPT + 1], n, fork;
+} chosen;
+
+static void choose(chosen *c, uint32_t position)
+{
+    if (c->n && c->at[c->n - 1] == position) return;
+    c->at[c->n++] = position;
+    if (c->n <= MARKS_KEPT) return;
+    uint32_t i = least_missed(c->at, c->n, NEWEST_KEPT, c->fork);
+    memmove(c->at + i, c->at + i + 1, (c->n - i - 1) * sizeof *c->at);
+    c->n--;
+}
+
+/* The snapshots there are, the marks behind them and the places between, the end. */
+static void choose_all(chosen *c, const lily_session *s, const lily_reading *p)
+{
+    for (uint32_t i = 0; i < s->n_snapshots; i++)
+        if (s->snapshot[i] != s->rolling) choose(c, s->snapshot[i]);
+    uint32_t between = (s->n / LILY_SNAPSHOT_DISTANCE + 1) * LILY_SNAPSHOT_DISTANCE;
+    for (uint32_t i = 0; i <= p->n_marks; i++) {
+        uint32_t mark = i < p->n_marks && p->marks[i] < p->n ? p->marks[i] : p->n;
+        if (mark <= s->n) continue;
+        for (; between < mark; between += LILY_SNAPSHOT_DISTANCE) choose(c, between);
+        choose(c, mark);
+    }
+}
+
+static bool holds(const chosen *c, uint32_t position)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (c->at[i] == position) return true;
+    return false;
+}
+
+/* Which snapshots to have when the prompt is read: its end and the newest, the first of all because conversations
+ * share their beginning, the one where the next turn may fork off, and some between.  What finds no room is dropped, or not taken.  A snapshot at the end of
+ * a chunk, where an unfinished prompt was left, is not counted: READ drops it when it has a newer one. */
 static void choose_marks(lily_session *s, lily_reading *p)
 {
-    uint32_t end_mark = p->n > s->n, rolling = s->rolling != 0, n_new = 0;
-    for (uint32_t i = 0; i < p->n_marks; i++) n_new += p->marks[i] > s->n && p->marks[i] < p->n;
-    uint32_t total = s->n_snapshots - rolling + n_new + end_mark;
-    uint32_t surplus = total > MARKS_KEPT ? total - MARKS_KEPT : 0;
-    bool have_first = s->n_snapshots > rolling;
-    for (uint32_t i; surplus && (i = spare(s, p->fork)) < s->n_snapshots; surplus--) drop(s, s->snapshot[i]);
-    for (uint32_t i = 0; i < p->n_marks; i++) {
-        if (p->marks[i] <= s->n || p->marks[i] >= p->n) continue;
-        if (have_first && surplus && p->marks[i] != p->fork) {
-            surplus--;
-            continue;
-        }
-        p->wanted[p->n_wanted++] = p->marks[i];
-        have_first = true;
-    }
-    if (end_mark)
-        p->wanted[p->n_wanted++] = p->n;
-    else
-        s->rolling = 0;     /* the state stands at the end already, and a snapshot there is worth keeping */
+    chosen c = {.fork = p->fork};
+    /* The state stands at the end already, and a snapshot there is worth keeping. */
+    if (p->n == s->n) s->rolling = 0;
+    choose_all(&c, s, p);
+    for (uint32_t i = s->n_snapshots; i-- > 0;)
+        if (s->snapshot[i] != s->rolling && !holds(&c, s->snapshot[i])) drop(s, s->snapshot[i]);
+    for (uint32_t i = 0; i < c.n; i++)
+        if (c.at[i] > s->n) p->wanted[p->n_wanted++] = c.at[i];
+}
+
+/* A later prompt often parts from this one where it forks, or at its last mark, a few tokens before its end. */
+static uint32_t settled_at(const lily_reading *p)
+{
+    uint32_t at = p->n;
+    if (p->fork && p->fork <= p->n) return p->fork;
+    for (uint32_t i = p->n_marks; i-- > 0 && at == p->n;)
+        if (p->marks[i] <= p->n && p->n - p->marks[i] <= HEADER) at = p->marks[i];
+    return at;
 }
 
 int lily_session_begin(lily_session *s, lily_reading *p, lily_err *e)
@@ -202,26 +305,37 @@ int lily_session_begin(lily_session *s, lily_reading *p, lily_err *e)
     if (p->n >= s->m->context)
         return lily_fail(e, LILY_CONTEXT, "a prompt of %u tokens leaves no room in a context of %u", p->n + 1,
                          s->m->context);
-    TRY(go_back(s, p->fresh ? 0 : longest_prefix(s, p), e));
+    TRY(go_back(s, p->fresh ? 0 : lily_session_prefix(s, p->tokens, p->n), e));
     s->m->ops->state_count_reset(s->state);
     p->n_read = s->n;
+    s->settled = settled_at(p);
     if (!p->fresh) choose_marks(s, p);
     return LILY_OK;
 }
 
-int lily_session_read(lily_session *s, lily_reading *p, const atomic_bool *cancel, lily_err *e)
+/* Whether a run of n tokens that takes these snapshots should leave one at its end, too: not for a short slice. */
+static bool worth_rolling(const lily_session *s, const lily_reading *p, uint32_t n, const uint32_t *offset,
+                          uint32_t n_offsets)
+{
+    uint32_t newest = s->n_snapshots ? s->snapshot[s->n_snapshots - 1] : 0;
+    if (n_offsets) newest = s->n + offset[n_offsets - 1];
+    return !p->fresh && s->n + n - newest >= s->m->chunk;
+}
+
+int lily_session_read(lily_session *s, lily_reading *p, uint32_t most, const atomic_bool *cancel, lily_err *e)
 {
     uint32_t start = s->n, left = p->n - start, n = left < s->m->chunk ? left : s->m->chunk;
     uint32_t offset[LILY_SNAPSHOTS + 1], n_offsets = 0;
     if (left == 0) return LILY_OK;
+    if (n > most) n = most;
     for (uint32_t i = 0; i < p->n_wanted; i++)
         if (p->wanted[i] > start && p->wanted[i] <= start + n) offset[n_offsets++] = p->wanted[i] - start;
-    bool rolls = !p->fresh && (n_offsets == 0 || offset[n_offsets - 1] != n);
+    bool rolls = worth_rolling(s, p, n, offset, n_offsets);
     if (rolls) offset[n_offsets++] = n;
     lily_feed f = {.tokens = p->tokens + start, .n = n, .marks = offset, .n_marks = n_offsets, .cancel = cancel};
     lily_done done;
     int rc = lily_session_feed(s, &f, &done, e);
-    if (rc == LILY_OK) {
+    if (rc == LILY_OK && n_offsets) {
         if (s->rolling) drop(s, s->rolling);
         s->rolling = rolls ? s->n : 0;
     }

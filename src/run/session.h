@@ -1,10 +1,12 @@
 /* session.h - one conversation's state on the device, and which tokens it stands for.
  *
  * Verbs: BEGIN takes a prompt and goes back to the longest prefix of it that the state still knows; READ brings in
- * the rest, a chunk a call; STEP feeds one token and chooses the next.  The state of a recurrent model cannot be
- * cut at any length: it can go back only to where a snapshot was taken.  Snapshots stand at the marks of prompts
- * (ends of messages; the one where the next turn may fork off stays longest), before the last token of the last prompt, so that asking again costs one token, and at the
- * end of the newest chunk, so that a prompt that was cancelled half way is not read twice.
+ * the rest, a chunk or less a call; STEP feeds one token and chooses the next.  BRANCH makes an empty session the
+ * beginning of another one, with what the device can share.  The state of a recurrent model cannot be cut at any
+ * length: it can go back only to where a snapshot was taken.  Snapshots stand at the marks of prompts (ends of
+ * messages; the one where the next turn may fork off stays longest), every LILY_SNAPSHOT_DISTANCE tokens, before the last token of the last prompt, so that asking again
+ * costs one token, and at the end of the newest chunk, so that a prompt that was cancelled half way is not read
+ * twice.  None of them cuts a run.
  *
  * Invariant: tokens[0 … n) are exactly what the device's state has read, n its position; also after a run that
  * failed or was cancelled, which sets the state back to a snapshot.
@@ -16,8 +18,10 @@
 
 #include "run/load.h"
 
-/* Most snapshots that a state holds at a time. */
-enum { LILY_SNAPSHOTS = 8 };
+enum {
+    LILY_SNAPSHOTS = 12,            /* that a state holds at most */
+    LILY_SNAPSHOT_DISTANCE = 2048,  /* tokens, in the text between marks */
+};
 
 typedef struct lily_session lily_session;
 
@@ -33,6 +37,24 @@ uint32_t lily_session_positions(const lily_session *s, uint32_t out[LILY_SNAPSHO
 /* Forgets everything. */
 int lily_session_reset(lily_session *s, lily_err *e);
 
+/* How many of these tokens BEGIN or BRANCH would not have to read: a snapshot's position or the present one. */
+uint32_t lily_session_prefix(const lily_session *s, const int32_t *tokens, uint32_t n);
+/* From this position on there is nothing but the last prompt's reply, and thoughts that the next turn leaves out: who
+ * goes back no further loses no more. */
+uint32_t lily_session_settled(const lily_session *s);
+/* The empty `s` becomes `from` as it was at a position that lily_session_prefix gave.  When it fails, `s` is empty. */
+int lily_session_branch(lily_session *s, const lily_session *from, uint32_t position, lily_err *e);
+
+/* Memory that goes with it; of what branches share its part (lily_dev_ops.state_bytes). */
+uint64_t lily_session_bytes(const lily_session *s);
+/* What so many more tokens and snapshots add at most; and the most that a session of so many tokens can hold. */
+uint64_t lily_session_growth(const lily_loaded *m, uint32_t tokens, uint32_t snapshots);
+uint64_t lily_session_cost(const lily_loaded *m, uint32_t tokens);
+uint32_t lily_session_snapshots(const lily_session *s);
+/* Drops the snapshot that is missed least; never the first one, the newest ones, or that where the next turn may fork
+ * off.  False: there is no other. */
+bool lily_session_thin(lily_session *s);
+
 typedef struct lily_reading {
     const int32_t *tokens;          /* without the last one, which STEP is for; may be empty */
     uint32_t n;
@@ -41,14 +63,15 @@ typedef struct lily_reading {
     uint32_t fork;                  /* as in lily_ask */
     bool fresh;                     /* read from the start, take no snapshots */
     uint32_t n_read;                /* set by BEGIN and READ */
-    /* The marks after the starting point for which there is room, set by BEGIN. */
+    /* Where snapshots will be taken, set by BEGIN: what there is room for. */
     uint32_t wanted[LILY_SNAPSHOTS], n_wanted;
 } lily_reading;
 
 /* Goes to the longest prefix and sets n_read, the number of tokens reused. The prompt must stay until it is read. */
 int lily_session_begin(lily_session *s, lily_reading *p, lily_err *e);
-/* Reads the next chunk, if anything is left (n_read < n).  LILY_CANCELLED when *cancel was seen. */
-int lily_session_read(lily_session *s, lily_reading *p, const atomic_bool *cancel, lily_err *e);
+/* Reads the next tokens, if any are left (n_read < n): a chunk, but not more than `most`, from 1.  LILY_CANCELLED
+ * when *cancel was seen. */
+int lily_session_read(lily_session *s, lily_reading *p, uint32_t most, const atomic_bool *cancel, lily_err *e);
 
 /* One run, which appends to the state; the other verbs are made of it. */
 typedef struct lily_feed {

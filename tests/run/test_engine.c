@@ -12,7 +12,7 @@
 #include "sample/json_schema.h"
 #include "text.h"
 
-enum { CONTEXT = 1024, CHUNK = 32, PROMPT = 50, LONG = 900 };
+enum { CONTEXT = 1024, CHUNK = 32, PROMPT = 50, LONG = 900, CACHE = 32 << 20 };
 
 /* The program's argument: the tests are run on each device. */
 static const char *device = "ref";
@@ -22,11 +22,17 @@ typedef struct world {
     int32_t *text;      /* [LONG] */
 } world;
 
-static lily_engine *open_engine(uint32_t context, uint32_t queue)
+static lily_engine *open_engine(uint32_t context, uint32_t queue, uint32_t parallel)
 {
     lily_err e;
     lily_engine *g;
-    lily_engine_options o = {.model_dir = TINY, .device = device, .context = context, .chunk = CHUNK, .queue = queue};
+    lily_engine_options o = {.model_dir = TINY,
+                             .device = device,
+                             .context = context,
+                             .chunk = CHUNK,
+                             .queue = queue,
+                             .parallel = parallel,
+                             .cache_bytes = CACHE};
     check_ok(lily_engine_open(&g, &o, &e), &e);
     return g;
 }
@@ -228,7 +234,7 @@ static void every_eos_stops(void **state)
 static void context_limits_a_reply(void **state)
 {
     const world *w = *state;
-    lily_engine *g = open_engine(64, 0);
+    lily_engine *g = open_engine(64, 0, 0);
     lily_ask ask = greedy(w->text, 60, 0);
     outcome o = run(g, &ask);
     assert_int_equal(o.n, 4);
@@ -292,8 +298,14 @@ static void reuse_is_told(void **state)
     check_same(&first, &second);
     ask.no_reuse = false;
     second = run(w->g, &ask);
-    assert_int_equal(second.n_reused, 0);
+    assert_int_equal(second.n_reused, PROMPT - 1);
     check_same(&first, &second);
+    /* What was read without reuse is not kept. */
+    ask = greedy(w->text + 1, PROMPT, 5);
+    ask.no_reuse = true;
+    (void)run(w->g, &ask);
+    ask.no_reuse = false;
+    assert_int_equal(run(w->g, &ask).n_reused, 0);
 }
 
 /* ---- sampling ---- */
@@ -439,7 +451,7 @@ static void queue_is_bounded(void **state)
     lily_err e;
     outcome o;
     uint32_t running, queued;
-    lily_engine *g = open_engine(CONTEXT, 2);
+    lily_engine *g = open_engine(CONTEXT, 2, 1);
     lily_ask ask = greedy(w->text, LONG, 0), small = greedy(w->text, 5, 1);
     lily_request *first = submit(g, &ask), *a, *b, *c;
     wait_for(first, LILY_EVENT_START);
@@ -476,7 +488,7 @@ static void close_ends_everything(void **state)
     const world *w = *state;
     outcome o;
     lily_request *r[4];
-    lily_engine *g = open_engine(CONTEXT, 0);
+    lily_engine *g = open_engine(CONTEXT, 0, 0);
     lily_ask ask = greedy(w->text, LONG, 0);
     for (int i = 0; i < 4; i++) r[i] = submit(g, &ask);
     wait_for(r[0], LILY_EVENT_START);
@@ -686,10 +698,11 @@ static void check_and_open_agree(void **state)
     lily_err e;
     lily_memory m;
     uint32_t context;
-    lily_engine_options o = {.model_dir = TINY, .device = device, .context = CONTEXT, .chunk = CHUNK};
+    lily_engine_options o = {
+        .model_dir = TINY, .device = device, .context = CONTEXT, .chunk = CHUNK, .cache_bytes = CACHE};
     check_ok(lily_engine_check(&o, &m, &context, &e), &e);
     assert_memory_equal(&m, lily_engine_memory(w->g), sizeof m);
-    assert_int_equal(m.planned, m.weights + m.device + m.kv + m.state + m.scratch);
+    assert_int_equal(m.planned, m.weights + m.device + m.kv + m.state + m.replies + m.cache + m.scratch);
     assert_int_equal(context, CONTEXT);
     assert_string_equal(lily_engine_model_name(w->g), "tiny");
     assert_int_equal(lily_engine_sampling(w->g)->top_k, 20);
@@ -777,7 +790,7 @@ static void benchmarks(void **state)
 static int setup(void **state)
 {
     static world w;
-    w.g = open_engine(CONTEXT, 0);
+    w.g = open_engine(CONTEXT, 0, 0);
     w.text = some_tokens(&w.g->m, LONG);
     *state = &w;
     return 0;

@@ -98,7 +98,7 @@ static answer ask_prompt(world *w, lily_session *s, lily_reading *p, int32_t las
     answer a = {.vocab = w->m.config->vocab};
     check_ok(lily_session_begin(s, p, &e), &e);
     a.n_reused = p->n_read;
-    while (p->n_read < p->n) check_ok(lily_session_read(s, p, NULL, &e), &e);
+    while (p->n_read < p->n) check_ok(lily_session_read(s, p, UINT32_MAX, NULL, &e), &e);
     check_ok(step(w, s, last, false, &done, &e), &e);
     a.token = done.token;
     assert_non_null(done.logits);
@@ -367,17 +367,17 @@ static void snapshot_budget(void **state)
     uint32_t marks[30];
     for (uint32_t i = 0; i < 30; i++) marks[i] = 10 * (i + 1);
     lily_session *s = session(w);
-    /* One long prompt: the first mark, the newest, the end. */
+    /* One long prompt: the first mark, the newest four, the end, and of the others some spread between. */
     lily_reading p = reading_of(w->text, 200, marks, 20);
     answer a = ask_prompt(w, s, &p, w->text[199]);
     drop_answer(&a);
-    check_positions(s, (const uint32_t[]){10, 160, 170, 180, 190, 199, 200}, 7);
+    check_positions(s, (const uint32_t[]){10, 50, 70, 90, 110, 140, 170, 180, 190, 199, 200}, 11);
     /* It goes on: older ones make room, the first stays. */
     p = reading_of(w->text, 225, marks, 22);
     a = ask_prompt(w, s, &p, w->text[224]);
     assert_int_equal(a.n_reused, 200);
     drop_answer(&a);
-    check_positions(s, (const uint32_t[]){10, 190, 199, 210, 220, 224, 225}, 7);
+    check_positions(s, (const uint32_t[]){10, 50, 90, 110, 140, 170, 199, 210, 220, 224, 225}, 11);
     lily_session_free(s);
 }
 
@@ -413,7 +413,7 @@ static void cut_run(world *w, int submit, bool fail, const answer *want)
     faulty.cancel = &cancel;
     check_ok(lily_session_begin(s, &p, &e), &e);
     int rc = LILY_OK;
-    while (rc == LILY_OK && p.n_read < p.n) rc = lily_session_read(s, &p, &cancel, &e);
+    while (rc == LILY_OK && p.n_read < p.n) rc = lily_session_read(s, &p, UINT32_MAX, &cancel, &e);
     faulty.countdown = -1;
     assert_int_equal(rc, fail ? LILY_DEVICE : LILY_CANCELLED);
     uint32_t n;
@@ -513,7 +513,7 @@ static void allocation_faults(void **state)
         lily_reading p = reading_of(w->text, OTHER, marks, 2);
         lily_mem_fail_after(fail_at);
         int rc = lily_session_begin(s, &p, &e);
-        while (rc == LILY_OK && p.n_read < p.n) rc = lily_session_read(s, &p, NULL, &e);
+        while (rc == LILY_OK && p.n_read < p.n) rc = lily_session_read(s, &p, UINT32_MAX, NULL, &e);
         if (rc == LILY_OK) rc = step(w, s, w->text[OTHER - 1], false, &done, &e);
         if (lily_mem_count() > most) most = lily_mem_count();
         lily_mem_fail_after(-1);

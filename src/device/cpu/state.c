@@ -129,7 +129,9 @@ int cpu_state_copy(lily_dev *d, lily_state *dst, const lily_state *src, uint32_t
 
 uint64_t cpu_state_bytes(const lily_state *s)
 {
-    return lily_state_bytes(s) + s->kv->n_pages * (uint64_t)page_bytes(s->weights);
+    uint64_t bytes = lily_state_bytes(s);
+    for (uint32_t i = 0; i < s->kv->n_pages; i++) bytes += lily_part_of(page_bytes(s->weights), s->kv->page[i]->refs);
+    return bytes;
 }
 
 void cpu_state_cost(const lily_config *c, uint64_t *fixed, uint64_t *snapshot, uint64_t *per_token)

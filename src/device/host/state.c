@@ -209,8 +209,10 @@ void lily_state_marks_free(lily_snapshot **mark, uint32_t n)
 
 uint64_t lily_state_bytes(const lily_state *s)
 {
-    return sizeof *s + block_bytes(s->weights) * (1 + (uint64_t)s->n_snapshots) +
-           s->weights->model->config->vocab * sizeof *s->count;
+    uint64_t snapshots = 0;
+    for (uint32_t i = 0; i < s->n_snapshots; i++)
+        snapshots += lily_part_of(sizeof(lily_snapshot) + block_bytes(s->weights), s->snapshot[i]->refs);
+    return sizeof *s + block_bytes(s->weights) + snapshots + s->weights->model->config->vocab * sizeof *s->count;
 }
 
 void lily_state_cost(const lily_config *c, size_t kv_element, uint64_t *fixed, uint64_t *snapshot,

@@ -53,6 +53,12 @@ int lily_state_marks_new(lily_state *s, const lily_lane *lane, lily_snapshot ***
 void lily_state_marks_keep(lily_state *s, lily_snapshot **mark, uint32_t n);
 void lily_state_marks_free(lily_snapshot **mark, uint32_t n);
 
+/* What one of `owners` is said to hold of shared memory: equal parts, together not less than all. */
+static inline uint64_t lily_part_of(uint64_t bytes, uint32_t owners)
+{
+    return (bytes + owners - 1) / owners;
+}
+
 /* Bytes held, keys and values not counted. */
 uint64_t lily_state_bytes(const lily_state *s);
 /* lily_dev_ops.state_cost, with keys and values of so many bytes an element. */

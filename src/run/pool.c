@@ -1,0 +1,253 @@
+/* pool.c - see pool.h. */
+#include "run/pool.h"
+
+#include "base/mem.h"
+
+enum {
+    MOST = 64,              /* sessions */
+    AHEAD = 512,            /* tokens that GROW makes room for beyond those asked for */
+};
+
+typedef struct entry {
+    lily_session *s;        /* NULL: free */
+    bool runs, forget;      /* forget: given up when it is given back */
+    uint64_t used;          /* when it was given back, in calls */
+    uint64_t most;          /* while it runs: bytes that it may come to hold */
+    uint32_t granted;       /* while it runs: position up to which there is room */
+} entry;
+
+struct lily_pool {
+    const lily_loaded *m;
+    uint64_t budget, limit; /* of what is kept; of everything */
+    uint64_t calls;
+    uint64_t evicted_sessions, evicted_snapshots;
+    entry at[MOST];
+};
+
+int lily_pool_new(lily_pool **out, const lily_loaded *m, uint64_t budget, lily_err *e)
+{
+    lily_pool *p = lily_calloc(1, sizeof *p);
+    if (!p) return lily_no_memory(e, sizeof *p, "conversations");
+    p->m = m;
+    p->budget = budget;
+    p->limit = budget + lily_session_cost(m, m->context);
+    *out = p;
+    return LILY_OK;
+}
+
+/* ---- giving up ---- */
+
+static void give_up(entry *i)
+{
+    lily_session_free(i->s);
+    *i = (entry){0};
+}
+
+void lily_pool_clear(lily_pool *p)
+{
+    for (entry *i = p->at; i < p->at + MOST; i++) {
+        i->forget = i->runs;
+        if (i->s && !i->runs) give_up(i);
+    }
+}
+
+void lily_pool_free(lily_pool *p)
+{
+    if (!p) return;
+    for (entry *i = p->at; i < p->at + MOST; i++)
+        if (i->s) give_up(i);
+    lily_free(p);
+}
+
+/* Of those that nobody runs, but for `spared`, the one that was used longest ago. */
+static entry *oldest(lily_pool *p, const entry *spared)
+{
+    entry *found = NULL;
+    for (entry *i = p->at; i < p->at + MOST; i++)
+        if (i->s && !i->runs && i != spared && (!found || i->used < found->used)) found = i;
+    return found;
+}
+
+/* Gives up a snapshot or a session; false: there is none. */
+static bool give_up_some(lily_pool *p, const entry *spared)
+{
+    entry *i = oldest(p, spared);
+    if (!i) return false;
+    if (lily_session_thin(i->s)) {
+        p->evicted_snapshots++;
+    } else {
+        p->evicted_sessions++;
+        give_up(i);
+    }
+    return true;
+}
+
+static uint64_t bytes(const lily_pool *p, bool kept, bool running)
+{
+    uint64_t sum = 0;
+    for (const entry *i = p->at; i < p->at + MOST; i++)
+        if (i->s && (i->runs ? running : kept)) sum += lily_session_bytes(i->s);
+    return sum;
+}
+
+/* What branches share moves to those that stay when one goes, so each time is counted anew. */
+static void trim(lily_pool *p)
+{
+    while (bytes(p, true, false) > p->budget && give_up_some(p, NULL)) {}
+}
+
+static bool make_room(lily_pool *p, uint64_t wanted, const entry *spared)
+{
+    while (bytes(p, true, true) + wanted > p->limit)
+        if (!give_up_some(p, spared)) return false;
+    return true;
+}
+
+/* ---- taking ---- */
+
+/* The entry with the longest prefix, *prefix tokens; of equals one that would lose nothing. */
+static entry *find(lily_pool *p, const int32_t *tokens, uint32_t n, uint32_t *prefix)
+{
+    entry *best = NULL;
+    uint32_t best_rank = 0;
+    *prefix = 0;
+    for (entry *i = p->at; i < p->at + MOST; i++) {
+        if (!i->s || i->forget) continue;
+        uint32_t have = lily_session_prefix(i->s, tokens, n), length;
+        (void)lily_session_tokens(i->s, &length);
+        uint32_t rank = i->runs ? 0 : have == length ? 2 : 1;
+        if (have == 0 || have < *prefix || (have == *prefix && best && rank <= best_rank)) continue;
+        best = i;
+        best_rank = rank;
+        *prefix = have;
+    }
+    return best;
+}
+
+uint32_t lily_pool_prefix(const lily_pool *p, const int32_t *tokens, uint32_t n)
+{
+    uint32_t prefix;
+    (void)find((lily_pool *)p, tokens, n, &prefix);
+    return prefix;
+}
+
+/* Whether going back so far loses no more than a reply. */
+static bool may_go_on(const entry *i, uint32_t prefix)
+{
+    return !i->runs && prefix >= lily_session_settled(i->s);
+}
+
+static entry *free_entry(lily_pool *p, const entry *spared)
+{
+    for (int once = 0; once < 2; once++) {
+        for (entry *i = p->at; i < p->at + MOST; i++)
+            if (!i->s) return i;
+        entry *old = oldest(p, spared);
+        if (!old) break;
+        p->evicted_sessions++;
+        give_up(old);
+    }
+    return NULL;
+}
+
+/* A session of its own, which begins as `from` at `prefix`, or empty. */
+static int branch(lily_pool *p, entry *from, uint32_t prefix, entry **out, lily_err *e)
+{
+    *out = free_entry(p, from);
+    if (!*out || !make_room(p, lily_session_cost(p->m, 0), from)) {
+        /* Nothing is left but to lose what `from` has. */
+        *out = from;
+        return from && !from->runs ? LILY_OK : lily_fail(e, LILY_BUSY, "there is no room for another conversation");
+    }
+    TRY(lily_session_new(&(*out)->s, p->m, e));
+    int rc = from ? lily_session_branch((*out)->s, from->s, prefix, e) : LILY_OK;
+    if (rc != LILY_OK) give_up(*out);
+    return rc;
+}
+
+/* The most that the running ones may come to hold. */
+static uint64_t promised(const lily_pool *p, uint32_t *n)
+{
+    uint64_t sum = 0;
+    *n = 0;
+    for (const entry *i = p->at; i < p->at + MOST; i++) {
+        if (!i->runs) continue;
+        sum += i->most;
+        (*n)++;
+    }
+    return sum;
+}
+
+/* What a session may come to hold; one that goes on keeps the pages of what it forgets. */
+static uint64_t most_of(const lily_pool *p, const entry *i, uint32_t most)
+{
+    uint64_t anew = lily_session_cost(p->m, most), held = 0;
+    if (i)
+        held = lily_session_bytes(i->s) +
+               lily_session_growth(p->m, 0, LILY_SNAPSHOTS - lily_session_snapshots(i->s));
+    return held > anew ? held : anew;
+}
+
+int lily_pool_take(lily_pool *p, const lily_reading *r, uint32_t most, lily_session **out, lily_err *e)
+{
+    uint32_t prefix = 0, running;
+    uint64_t others = promised(p, &running);
+    entry *i = r->fresh ? NULL : find(p, r->tokens, r->n, &prefix);
+    bool goes_on = i && may_go_on(i, prefix);
+    uint64_t promise = most_of(p, goes_on ? i : NULL, most);
+    *out = NULL;
+    if (running == MOST || (running && others + promise > p->limit)) return LILY_OK;
+    if (!goes_on) TRY(branch(p, i, prefix, &i, e));
+    i->runs = true;
+    i->most = promise;
+    (void)lily_session_tokens(i->s, &i->granted);
+    trim(p);
+    *out = i->s;
+    return LILY_OK;
+}
+
+/* ---- while it runs, and its end ---- */
+
+static entry *entry_of(lily_pool *p, const lily_session *s)
+{
+    entry *i = p->at;
+    while (i->s != s) i++;
+    return i;
+}
+
+void lily_pool_grow(lily_pool *p, const lily_session *s, uint32_t tokens, uint32_t snapshots)
+{
+    entry *i = entry_of(p, s);
+    uint32_t n;
+    (void)lily_session_tokens(s, &n);
+    if (n + tokens <= i->granted && snapshots == 0) return;
+    (void)make_room(p, lily_session_growth(p->m, tokens + AHEAD, snapshots), NULL);
+    trim(p);
+    i->granted = n + tokens + AHEAD;
+}
+
+void lily_pool_give(lily_pool *p, lily_session *s, bool keep)
+{
+    entry *i = entry_of(p, s);
+    uint32_t n;
+    (void)lily_session_tokens(s, &n);
+    i->runs = false;
+    i->used = ++p->calls;
+    if (!keep || i->forget || n == 0) give_up(i);
+    trim(p);
+}
+
+void lily_pool_stats(const lily_pool *p, lily_engine_stats *out)
+{
+    out->sessions = out->snapshots = 0;
+    for (const entry *i = p->at; i < p->at + MOST; i++) {
+        if (!i->s) continue;
+        out->sessions++;
+        out->snapshots += lily_session_snapshots(i->s);
+    }
+    out->kept_bytes = bytes(p, true, false);
+    out->running_bytes = bytes(p, false, true);
+    out->cache_bytes = p->budget;
+    out->evicted_sessions = p->evicted_sessions;
+    out->evicted_snapshots = p->evicted_snapshots;
+}
