@@ -3,12 +3,15 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "text/decode.h"
 #include "text/reply.h"
 #include "text/stop.h"
 
 struct lily_answer {
     lily_answer_options o;
-    lily_reply *reply;
+    lily_reply *reply;              /* NULL: plain */
+    lily_decoder decoder;           /* plain */
+    lily_buf piece;
     lily_stop stop;
     lily_buf text;                  /* what the stop strings let through, one event at a time */
     size_t text_in, text_out;       /* bytes of the answer's text read, and sent */
@@ -85,11 +88,11 @@ static int emit_text(lily_answer *a, lily_err *e)
     return emit(a, &(lily_answer_event){.kind = LILY_ANSWER_TEXT, .text = a->text.data, .n = a->text.len}, e);
 }
 
-static int take_text(lily_answer *a, const lily_reply_event *ev, lily_err *e)
+static int take_text(lily_answer *a, const char *text, size_t n, lily_err *e)
 {
-    a->text_in += ev->n;
+    a->text_in += n;
     lily_buf_clear(&a->text);
-    a->complete = lily_stop_feed(&a->stop, ev->text, ev->n, &a->text);
+    a->complete = lily_stop_feed(&a->stop, text, n, &a->text);
     TRY(emit_text(a, e));
     if (a->complete) drop_stopped_tokens(a);
     return LILY_OK;
@@ -110,7 +113,7 @@ static int on_reply(void *user, const lily_reply_event *ev, lily_err *e)
         [LILY_REPLY_CALL_END] = LILY_ANSWER_CALL_END,   [LILY_REPLY_CALL_CUT] = LILY_ANSWER_CALL_CUT};
     lily_answer *a = user;
     if (a->complete) return LILY_OK;
-    if (ev->kind == LILY_REPLY_TEXT) return take_text(a, ev, e);
+    if (ev->kind == LILY_REPLY_TEXT) return take_text(a, ev->text, ev->n, e);
     if (ev->kind == LILY_REPLY_CALL) TRY(flush_text(a, e));    /* a stop string cannot reach over a call */
     lily_answer_event out = {.kind = kinds[ev->kind], .text = ev->text, .n = ev->n, .call = ev->call};
     TRY(emit(a, &out, e));
@@ -118,16 +121,45 @@ static int on_reply(void *user, const lily_reply_event *ev, lily_err *e)
     return LILY_OK;
 }
 
+/* ---- plain text ---- */
+
+/* What the decoder has put into a->piece. */
+static int take_piece(lily_answer *a, lily_err *e)
+{
+    TRY(lily_buf_ok(&a->piece, "the answer", e));
+    int rc = a->piece.len > 0 ? take_text(a, a->piece.data, a->piece.len, e) : LILY_OK;
+    lily_buf_clear(&a->piece);
+    return rc;
+}
+
+static int feed_plain(lily_answer *a, const lily_event *ev, lily_err *e)
+{
+    lily_decoder_bytes(&a->decoder, ev->bytes, ev->n_bytes, &a->piece);
+    return take_piece(a, e);
+}
+
+static int finish_plain(lily_answer *a, lily_err *e)
+{
+    lily_decoder_flush(&a->decoder, &a->piece);
+    return take_piece(a, e);
+}
+
 /* ---- from the engine ---- */
+
+static int read_token(lily_answer *a, const lily_event *ev, lily_err *e)
+{
+    if (!a->reply) return feed_plain(a, ev, e);
+    return lily_reply_feed(a->reply, ev->bytes, ev->n_bytes, ev->added, e);
+}
 
 static int take_token(lily_answer *a, const lily_event *ev, lily_err *e)
 {
     if (a->complete) return LILY_OK;
-    bool thinks = lily_reply_is_reasoning(a->reply);
+    bool thinks = a->reply && lily_reply_is_reasoning(a->reply);
     bool silent = ev->added && a->o.tokenizer && ev->id >= 0 && lily_token_is_special(a->o.tokenizer, ev->id);
     a->usage.n_reply++;
     if (a->o.logprobs) TRY(keep_token(a, ev, e));
-    if (!silent) TRY(lily_reply_feed(a->reply, ev->bytes, ev->n_bytes, ev->added, e));
+    if (!silent) TRY(read_token(a, ev, e));
     /* The token that ends the thinking is no thought. */
     if (thinks && lily_reply_is_reasoning(a->reply)) a->usage.n_reasoning++;
     return LILY_OK;
@@ -137,7 +169,7 @@ static lily_finish finish_of(const lily_answer *a, const lily_event *ev)
 {
     if (!a->complete && ev->end == LILY_END_LENGTH) return LILY_FINISH_LENGTH;
     if (!a->complete && ev->end == LILY_END_CANCELLED) return LILY_FINISH_CANCELLED;
-    return lily_reply_calls(a->reply) > 0 ? LILY_FINISH_CALLS : LILY_FINISH_STOP;
+    return a->reply && lily_reply_calls(a->reply) > 0 ? LILY_FINISH_CALLS : LILY_FINISH_STOP;
 }
 
 static int take_end(lily_answer *a, const lily_event *ev, lily_err *e)
@@ -151,7 +183,8 @@ static int take_end(lily_answer *a, const lily_event *ev, lily_err *e)
         out.err_code = ev->err_code;
         return emit(a, &out, e);
     }
-    if (!a->complete) TRY(lily_reply_finish(a->reply, ev->end != LILY_END_STOP, e));
+    if (!a->complete && a->reply) TRY(lily_reply_finish(a->reply, ev->end != LILY_END_STOP, e));
+    if (!a->complete && !a->reply) TRY(finish_plain(a, e));
     if (!a->complete) TRY(flush_text(a, e));
     out.finish = finish_of(a, ev);
     out.stop = a->stop.found;
@@ -194,9 +227,14 @@ int lily_answer_new(lily_answer **out, const lily_answer_options *o, lily_err *e
     lily_answer *a = lily_calloc(1, sizeof *a);
     if (!a) return lily_no_memory(e, sizeof *a, "an answer");
     a->o = *o;
-    lily_reply_options reply = {.thinking = o->thinking, .tools = o->tools, .sink = on_reply, .user = a};
+    lily_reply_options reply = {.thinking = o->thinking,
+                                .begun = o->begun,
+                                .n_begun = o->n_begun,
+                                .tools = o->tools,
+                                .sink = on_reply,
+                                .user = a};
     int rc = lily_stop_init(&a->stop, o->stop, o->stop_len, o->n_stop, e);
-    if (rc == LILY_OK) rc = lily_reply_new(&a->reply, &reply, e);
+    if (rc == LILY_OK && !o->plain) rc = lily_reply_new(&a->reply, &reply, e);
     if (rc == LILY_OK) *out = a;
     else lily_answer_free(a);
     return rc;
@@ -208,6 +246,7 @@ void lily_answer_free(lily_answer *a)
     drop_pending(a, 0);
     lily_free(a->pending);
     lily_buf_free(&a->text);
+    lily_buf_free(&a->piece);
     lily_reply_free(a->reply);
     lily_free(a);
 }

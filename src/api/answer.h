@@ -79,7 +79,10 @@ typedef int lily_answer_sink(void *user, const lily_answer_event *ev, lily_err *
 
 typedef struct lily_answer_options {
     const lily_tokenizer *tokenizer;    /* tells special tokens, which are no text; NULL: there are none */
+    bool plain;                         /* text as it comes: nothing is read as reasoning or as a call */
     bool thinking;                      /* the prompt ends inside a think block */
+    const char *begun;                  /* what of the answer stands in the prompt already, or NULL; used by _new */
+    size_t n_begun;
     const json_t *tools;                /* borrowed; NULL: nothing is read as a call */
     bool single_call;                   /* the first complete call ends the answer */
     bool logprobs;

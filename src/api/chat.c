@@ -8,6 +8,7 @@
 #include "api/replay.h"
 #include "base/mem.h"
 #include "sample/call_grammar.h"
+#include "text/decode.h"
 #include "text/messages.h"
 
 /* ---- marks ---- */
@@ -68,19 +69,65 @@ static int encode_rendered(lily_chat_prompt *p, const lily_tokenizer *k, lily_er
     return rc;
 }
 
+static bool ends_with(const lily_buf *text, const char *end, size_t n)
+{
+    return n <= text->len && memcmp(text->data + text->len - n, end, n) == 0;
+}
+
+/* Opens the last turn again, which was rendered as a complete one. */
+static int open_last_turn(lily_chat_prompt *p, const json_t *message, lily_err *e)
+{
+    static const char end_text[] = "<|im_end|>\n";
+    lily_rendered *r = &p->rendered;
+    const json_t *content = json_object_get(message, "content");
+    const char *text = json_string_value(content);
+    size_t n = json_string_length(content), n_end = sizeof end_text - 1, kept = n;
+    if (!ends_with(&r->text, end_text, n_end) || !r->spans[r->n_spans - 1].control)
+        return lily_fail(e, LILY_UNSUPPORTED, "with this chat template a message cannot be continued");
+    lily_rendered_cut(r, r->text.len - n_end);
+    lily_buf_add(&p->begun, text, n);
+    TRY(lily_buf_ok(&p->begun, "a prompt", e));
+    if (ends_with(&r->text, text, n)) return LILY_OK;
+    while (kept > 0 && strchr(" \t\r\n", text[kept - 1]) && text[kept - 1]) kept--;
+    return lily_rendered_add(r, text + kept, n - kept, e);
+}
+
+static int render(lily_chat_prompt *p, const lily_template *t, const json_t *messages, const json_t *tools,
+                  const json_t *kwargs, bool go_on, lily_err *e)
+{
+    json_t *normal;
+    TRY(lily_messages_normalize(messages, &normal, e));
+    int rc = lily_template_render(t, normal, tools, kwargs, !go_on, &p->rendered, e);
+    if (rc == LILY_OK && go_on) rc = open_last_turn(p, json_array_get(normal, json_array_size(normal) - 1), e);
+    json_decref(normal);
+    return rc;
+}
+
 int lily_chat_prompt_make(lily_chat_prompt *out, const lily_template *t, const lily_tokenizer *k, const json_t *messages,
-                     const json_t *tools, const json_t *kwargs, lily_err *e)
+                     const json_t *tools, const json_t *kwargs, bool go_on, lily_err *e)
 {
     *out = (lily_chat_prompt){0};
-    json_t *normal = NULL;
-    int rc = lily_messages_normalize(messages, &normal, e);
-    if (rc == LILY_OK) rc = lily_template_render(t, normal, tools, kwargs, true, &out->rendered, e);
-    json_decref(normal);
+    int rc = render(out, t, messages, tools, kwargs, go_on, e);
     if (rc == LILY_OK) rc = encode_rendered(out, k, e);
     if (rc == LILY_OK) rc = find_marks(out, k, e);
     if (rc == LILY_OK) out->in_think = lily_rendered_in_think(&out->rendered);
     else lily_chat_prompt_free(out);
     return rc;
+}
+
+/* A prompt that was given as ids. Its text is for the record of scripted replies. */
+static int copy_ids(lily_chat_prompt *out, const lily_ids *ids, const lily_tokenizer *k, lily_err *e)
+{
+    *out = (lily_chat_prompt){0};
+    int rc = lily_ids_reserve(&out->ids, ids->n, e);
+    if (rc == LILY_OK) rc = lily_decode(k, ids->id, ids->n, false, &out->rendered.text, e);
+    if (rc != LILY_OK) {
+        lily_chat_prompt_free(out);
+        return rc;
+    }
+    if (ids->n) memcpy(out->ids.id, ids->id, ids->n * sizeof *ids->id);
+    out->ids.n = ids->n;
+    return LILY_OK;
 }
 
 void lily_chat_prompt_free(lily_chat_prompt *p)
@@ -89,6 +136,7 @@ void lily_chat_prompt_free(lily_chat_prompt *p)
     lily_ids_free(&p->ids);
     lily_free(p->marks);
     lily_free(p->turns);
+    lily_buf_free(&p->begun);
     *p = (lily_chat_prompt){0};
 }
 
@@ -137,7 +185,10 @@ static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const js
                   lily_err *e)
 {
     lily_answer_options answer = {.tokenizer = lily_engine_tokenizer(g),
+                                  .plain = c->prompt_ids != NULL,
                                   .thinking = p->in_think,
+                                  .begun = p->begun.data,
+                                  .n_begun = p->begun.len,
                                   .tools = tools,
                                   .single_call = c->single_call,
                                   .logprobs = c->sampling.logprobs,
@@ -148,7 +199,7 @@ static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const js
                                   .user = r};
     r->sink = c->sink;
     r->user = c->user;
-    r->replies = c->no_reuse ? NULL : lily_engine_replies(g);
+    r->replies = c->no_reuse || c->go_on || c->prompt_ids ? NULL : lily_engine_replies(g);
     if (r->replies) lily_replay_note_begin(&r->note, p, lily_engine_tokenizer(g));
     TRY(lily_answer_new(&r->answer, &answer, e));
     lily_grammar *calls;
@@ -183,13 +234,21 @@ static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const js
     return rc;
 }
 
+static int make_prompt(lily_chat_prompt *out, lily_engine *g, const lily_chat *c, const json_t *tools, lily_err *e)
+{
+    const lily_tokenizer *k = lily_engine_tokenizer(g);
+    if (c->prompt_ids) return copy_ids(out, c->prompt_ids, k, e);
+    return lily_chat_prompt_make(out, lily_engine_template(g), k, c->messages, tools, c->kwargs, c->go_on, e);
+}
+
 int lily_chat_start(lily_chat_run **out, lily_engine *g, const lily_chat *chat, uint32_t *n_prompt, lily_err *e)
 {
     lily_chat_prompt prompt;
     const json_t *tools = chat->tool_choice == LILY_TOOLS_NONE ? NULL : chat->tools;
-    TRY(lily_chat_prompt_make(&prompt, lily_engine_template(g), lily_engine_tokenizer(g), chat->messages, tools,
-                         chat->kwargs, e));
-    int rc = lily_replay_prompt(&prompt, lily_engine_replies(g), lily_engine_tokenizer(g), chat->messages, e);
+    TRY(make_prompt(&prompt, g, chat, tools, e));
+    int rc = LILY_OK;
+    if (!chat->prompt_ids)
+        rc = lily_replay_prompt(&prompt, lily_engine_replies(g), lily_engine_tokenizer(g), chat->messages, e);
     if (n_prompt) *n_prompt = (uint32_t)prompt.ids.n;
     lily_chat_run *r = rc == LILY_OK ? lily_calloc(1, sizeof *r) : NULL;
     if (rc == LILY_OK && !r) rc = lily_no_memory(e, sizeof *r, "a chat");

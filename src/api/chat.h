@@ -30,12 +30,15 @@ typedef struct lily_chat_prompt {
     uint32_t fork;              /* the first turn that shows its thought: a template that leaves old ones out will part
                                    there; 0: none */
     bool in_think;              /* it ends inside a think block: the reply begins with reasoning */
+    lily_buf begun;             /* the text of the last message, when the reply goes on in it */
 } lily_chat_prompt;                  /* {0} is an empty one */
 
-/* messages: in OpenAI's form, as the client sent them; tools and kwargs may be NULL.  Errors as those of
- * lily_messages_normalize and lily_template_render. */
+/* messages: in OpenAI's form, as the client sent them; tools and kwargs may be NULL.  go_on: the last message is the
+ * assistant's, without calls, and the reply goes on in it: its turn is left open, its thinking is closed, and white
+ * space at its end stays even where the template would trim it.  Errors as those of lily_messages_normalize and
+ * lily_template_render; LILY_UNSUPPORTED when the template ends messages otherwise than with <|im_end|>. */
 int lily_chat_prompt_make(lily_chat_prompt *out, const lily_template *t, const lily_tokenizer *k, const json_t *messages,
-                     const json_t *tools, const json_t *kwargs, lily_err *e);
+                     const json_t *tools, const json_t *kwargs, bool go_on, lily_err *e);
 void lily_chat_prompt_free(lily_chat_prompt *p);
 
 /* ---- the request ---- */
@@ -49,6 +52,8 @@ enum lily_tool_choice {
 
 typedef struct lily_chat {
     const json_t *messages;     /* borrowed like all that follows; used until lily_chat_start returns */
+    bool go_on;                 /* the reply goes on in the last message */
+    const lily_ids *prompt_ids; /* in place of messages: the prompt itself, and the reply is text as it comes */
     const json_t *tools;        /* OpenAI's list or NULL; used until lily_chat_free */
     const json_t *kwargs;       /* template variables (enable_thinking …) or NULL */
     lily_sampling sampling;

@@ -83,7 +83,7 @@ void lily_openai_put_logprobs(lily_buf *out, const lily_openai_head *h, const li
     }
 }
 
-static void put_usage(lily_buf *out, const lily_usage *u)
+void lily_openai_put_usage(lily_buf *out, const lily_usage *u)
 {
     lily_buf_printf(out,
                     "\"usage\":{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u,"
@@ -189,7 +189,7 @@ static void put_finish(lily_openai_stream *s, const lily_answer_event *ev, lily_
     if (s->include_usage) {
         open_chunk(s, out);
         lily_buf_puts(out, ",\"choices\":[],");
-        put_usage(out, &s->sum);
+        lily_openai_put_usage(out, &s->sum);
         close_chunk(out);
     }
     lily_buf_puts(out, "data: [DONE]\n\n");
@@ -301,7 +301,7 @@ int lily_openai_answer_json(const lily_openai_answer *a, lily_buf *out, lily_err
     lily_buf_puts(out, ",\"choices\":[");
     lily_buf_add(out, lily_buf_str(&a->choices), a->choices.len);
     lily_buf_puts(out, "],");
-    put_usage(out, &a->sum);
+    lily_openai_put_usage(out, &a->sum);
     lily_buf_putc(out, ',');
     lily_openai_put_timings(out, &a->sum);
     lily_buf_putc(out, '}');

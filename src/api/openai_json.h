@@ -25,7 +25,8 @@ void lily_openai_head_init(lily_openai_head *h, const char *model, const lily_to
 
 /* The tokens that came with an event, as entries of logprobs.content; first: no comma before them. */
 void lily_openai_put_logprobs(lily_buf *out, const lily_openai_head *h, const lily_answer_event *ev, bool first);
-/* "timings":{…} */
+/* "usage":{…} and "timings":{…} */
+void lily_openai_put_usage(lily_buf *out, const lily_usage *u);
 void lily_openai_put_timings(lily_buf *out, const lily_usage *u);
 
 /* ---- streamed: each call appends whole events to `out` ---- */

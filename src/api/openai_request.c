@@ -153,6 +153,52 @@ static int read_effort(void *out, const lily_field *f, const json_t *value, lily
                        "reasoning_effort must be 'none', 'minimal', 'low', 'medium', 'high' or 'xhigh'");
 }
 
+/* ---- a message that goes on ---- */
+
+static int read_switch(int *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    if (!json_is_boolean(value)) return wrong(f, "true or false", value, r);
+    *out = json_is_true(value);
+    return LILY_OK;
+}
+
+static int read_go_on(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    return read_switch(&((lily_openai_request *)out)->go_on, f, value, r);
+}
+
+static int read_add_prompt(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
+{
+    return read_switch(&((lily_openai_request *)out)->add_prompt, f, value, r);
+}
+
+/* Whether the last message is an answer that has begun: text of the assistant's, without calls. */
+static bool has_begun(const json_t *messages)
+{
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *content = json_object_get(last, "content"), *call = json_object_get(last, "function_call");
+    const char *role = json_string_value(json_object_get(last, "role"));
+    return role && strcmp(role, "assistant") == 0 && (json_string_length(content) > 0 || json_array_size(content) > 0) &&
+           json_array_size(json_object_get(last, "tool_calls")) == 0 && !json_is_object(call);
+}
+
+/* The names are vLLM's; it asks for both of them. */
+static int settle_go_on(lily_openai_request *q, lily_refusal *r)
+{
+    bool begun = has_begun(q->chat.messages);
+    if (q->go_on > 0 && !begun)
+        return lily_refuse(r, LILY_ARGUMENT, "continue_final_message",
+                           "continue_final_message needs a last message of the assistant with text and without calls");
+    if (q->go_on > 0 && q->add_prompt > 0)
+        return lily_refuse(r, LILY_ARGUMENT, "add_generation_prompt",
+                           "add_generation_prompt and continue_final_message cannot both be true");
+    q->chat.go_on = q->go_on >= 0 ? q->go_on : begun && q->add_prompt <= 0;
+    if (q->add_prompt == 0 && !q->chat.go_on)
+        return lily_refuse(r, LILY_UNSUPPORTED, "add_generation_prompt",
+                           "add_generation_prompt: false is supported only where the last message is continued");
+    return LILY_OK;
+}
+
 /* ---- sampling ---- */
 
 static int add_stop(lily_openai_request *q, const json_t *value, lily_refusal *r)
@@ -227,6 +273,8 @@ static const lily_field prompt_fields[] = {
     VALUE("messages", read_messages),
     VALUE("tools", lily_openai_read_tools),
     VALUE("tool_choice", lily_openai_read_tool_choice),
+    VALUE("continue_final_message", read_go_on),
+    VALUE("add_generation_prompt", read_add_prompt),
     VALUE("chat_template_kwargs", read_kwargs),
     VALUE("enable_thinking", read_enable_thinking),
     VALUE("thinking", read_thinking),
@@ -268,7 +316,6 @@ static const lily_field answer_fields[] = {
     UNSUPPORTED("guided_choice", 0),
     UNSUPPORTED("guided_grammar", 0),
     UNSUPPORTED("structured_outputs", 0),
-    UNSUPPORTED("continue_final_message", 0),
     UNSUPPORTED("min_tokens", 0),
     UNSUPPORTED("stop_token_ids", 0),
     UNSUPPORTED("bad_words", 0),
@@ -321,6 +368,10 @@ static int settle(lily_openai_request *q, lily_refusal *r)
     if (q->top_logprobs > 0 && !s->logprobs)
         return lily_refuse(r, LILY_ARGUMENT, "top_logprobs", "top_logprobs needs logprobs: true");
     s->n_logprobs = (int32_t)q->top_logprobs;
+    if (q->grammar && q->chat.go_on)
+        return lily_refuse(r, LILY_UNSUPPORTED, "response_format",
+                           "response_format: a format holds for a whole answer, so the last message cannot be one to go "
+                           "on with");
     return LILY_OK;
 }
 
@@ -336,6 +387,8 @@ static void set_defaults(lily_openai_request *q, json_t *body, const lily_openai
                                .thinking = -1,
                                .effort = -1,
                                .budget = {BUDGET_NOT_GIVEN, BUDGET_NOT_GIVEN, BUDGET_NOT_GIVEN},
+                               .go_on = -1,
+                               .add_prompt = -1,
                                .seed = (int64_t)lily_random_seed(),
                                .top_k = s->top_k};
     q->chat.script_reply = -1;
@@ -352,6 +405,7 @@ static int read_prompt(lily_openai_request *q, const lily_openai_defaults *d, li
     TRY(lily_fields_read(prompt_fields, COUNT(prompt_fields), q->body, q, r));
     if (!q->chat.messages) return lily_refuse(r, LILY_ARGUMENT, "messages", "messages is missing");
     TRY(lily_openai_choose_tools(q, r));
+    TRY(settle_go_on(q, r));
     choose_budget(q, d);
     return merge_kwargs(q, d, r);
 }
@@ -364,7 +418,7 @@ int lily_openai_prompt_make(lily_chat_prompt *out, lily_engine *g, json_t *body,
     int rc = read_prompt(&q, d, r);
     if (rc == LILY_OK) {
         rc = lily_chat_prompt_make(out, lily_engine_template(g), lily_engine_tokenizer(g), q.chat.messages, q.chat.tools,
-                                   q.chat.kwargs, &r->err);
+                                   q.chat.kwargs, q.chat.go_on, &r->err);
         if (rc != LILY_OK) lily_name_messages(r);
     }
     lily_openai_request_free(&q);
@@ -375,6 +429,13 @@ int lily_openai_request_read(lily_openai_request *q, json_t *body, const lily_op
 {
     set_defaults(q, body, d);
     TRY(read_prompt(q, d, r));
+    TRY(lily_fields_read(answer_fields, COUNT(answer_fields), body, q, r));
+    return settle(q, r);
+}
+
+int lily_openai_answer_read(lily_openai_request *q, json_t *body, const lily_openai_defaults *d, lily_refusal *r)
+{
+    set_defaults(q, body, d);
     TRY(lily_fields_read(answer_fields, COUNT(answer_fields), body, q, r));
     return settle(q, r);
 }

@@ -24,6 +24,7 @@ typedef struct lily_openai_request {
     int32_t n_vocab;
     int64_t max_tokens, max_completion_tokens, seed, top_k, top_logprobs, n;
     bool cache_prompt, parallel_calls;
+    int go_on, add_prompt;              /* continue_final_message, add_generation_prompt: -1 not given */
     const json_t *tool_choice;          /* borrowed from body: the object form; else NULL */
     json_t *allowed_tools;              /* owned: the tools that it leaves, or NULL */
     int64_t budget[3];                  /* of thinking, by the three places that may name one */
@@ -43,6 +44,9 @@ typedef struct lily_openai_defaults {
 /* Takes over `body`, also on failure. The request must be freed in either case. */
 int lily_openai_request_read(lily_openai_request *q, json_t *body, const lily_openai_defaults *d, lily_refusal *r);
 void lily_openai_request_free(lily_openai_request *q);
+
+/* The same without a prompt: what a protocol that has its own way to say it shares with chat requests. */
+int lily_openai_answer_read(lily_openai_request *q, json_t *body, const lily_openai_defaults *d, lily_refusal *r);
 
 /* messages, tools, tool_choice and the template's switches alone: the prompt that the model would read. Takes over
  * `body`. */

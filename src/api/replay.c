@@ -242,7 +242,8 @@ int lily_replay_prompt(lily_chat_prompt *p, lily_replies *s, const lily_tokenize
     t.think_end = lily_token_find(k, "</think>", strlen("</think>"));
     TRY(lily_messages_normalize(messages, &normal, e));
     /* Another number of turns than of messages: the template is not of this form. */
-    int rc = count_assistants(normal) == p->n_turns - 1 ? replace_turns(&t, p, s, normal, end) : LILY_OK;
+    uint32_t complete = p->n_turns - (p->begun.len == 0);
+    int rc = count_assistants(normal) == complete ? replace_turns(&t, p, s, normal, end) : LILY_OK;
     json_decref(normal);
     if (rc == LILY_OK && out.n) {
         lily_ids_free(&p->ids);

@@ -140,6 +140,7 @@ static int fill_chat(form *t, lily_refusal *r)
     if (choice) TRY(put(t, "tool_choice", choice, r));
     if (t->logprobs || t->top_logprobs > 0) TRY(put(t, "logprobs", json_true(), r));
     TRY(copy(t, "messages", t->q->messages, r));
+    if (!json_object_get(t->chat, "continue_final_message")) TRY(put(t, "continue_final_message", json_false(), r));
     return copy(t, "tools", t->q->tools, r);
 }
 

@@ -74,6 +74,12 @@ void lily_buf_printf(lily_buf *b, const char *fmt, ...)
     va_end(again);
 }
 
+void lily_buf_cut(lily_buf *b, size_t n)
+{
+    b->len = n;
+    if (b->data) b->data[n] = 0;
+}
+
 void lily_buf_drop(lily_buf *b, size_t n)
 {
     if (n == 0) return;

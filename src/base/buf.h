@@ -21,6 +21,7 @@ void lily_buf_puts(lily_buf *b, const char *s);
 void lily_buf_putc(lily_buf *b, char c);
 void lily_buf_printf(lily_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void lily_buf_drop(lily_buf *b, size_t n);              /* removes the first n bytes */
+void lily_buf_cut(lily_buf *b, size_t n);               /* keeps the first n bytes, n <= len */
 bool lily_buf_reserve(lily_buf *b, size_t more);        /* room for `more` bytes beyond len */
 /* LILY_OK, or LILY_NO_MEMORY with a sentence naming `what`. */
 int lily_buf_ok(const lily_buf *b, const char *what, lily_err *e);

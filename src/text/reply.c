@@ -16,6 +16,8 @@ int lily_reply_new(lily_reply **out, const lily_reply_options *options, lily_err
     r->user = options->user;
     r->state = options->thinking ? IN_THINK : IN_TEXT;
     r->trim_start = options->thinking;
+    r->started = r->any_text = options->n_begun > 0;
+    for (size_t i = 0; i < options->n_begun; i++) markdown_byte(&r->line, options->begun[i]);
     return LILY_OK;
 }
 

@@ -46,6 +46,8 @@ typedef int lily_reply_sink(void *user, const lily_reply_event *ev, lily_err *e)
 
 typedef struct lily_reply_options {
     bool thinking;           /* the prompt ends inside a think block: lily_rendered_in_think */
+    const char *begun;       /* NULL, or what of the answer stands in the prompt already; used by lily_reply_new */
+    size_t n_begun;
     const json_t *tools;     /* borrowed; OpenAI's list; NULL or empty: nothing is read as a call */
     lily_reply_sink *sink;
     void *user;

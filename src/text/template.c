@@ -214,6 +214,29 @@ static size_t last_tag(const char *text, size_t n, const char *tag)
     return 0;
 }
 
+void lily_rendered_cut(lily_rendered *r, size_t n)
+{
+    if (n >= r->text.len) return;
+    lily_buf_cut(&r->text, n);
+    while (r->n_spans > 0 && (r->n_spans > 1 ? r->spans[r->n_spans - 2].end : 0) >= n) r->n_spans--;
+    if (r->n_spans > 0) r->spans[r->n_spans - 1].end = n;
+}
+
+int lily_rendered_add(lily_rendered *r, const char *text, size_t n, lily_err *e)
+{
+    if (n == 0) return LILY_OK;
+    if (r->n_spans == 0 || r->spans[r->n_spans - 1].control) {
+        lily_rendered_span *grown = lily_realloc(r->spans, r->n_spans + 1, sizeof *grown);
+        if (!grown) return lily_no_memory(e, (r->n_spans + 1) * sizeof *grown, "the spans of a prompt");
+        r->spans = grown;
+        r->cap_spans = r->n_spans + 1;
+        r->spans[r->n_spans++] = (lily_rendered_span){.control = false};
+    }
+    lily_buf_add(&r->text, text, n);
+    r->spans[r->n_spans - 1].end = r->text.len;
+    return lily_buf_ok(&r->text, "a prompt", e);
+}
+
 bool lily_rendered_in_think(const lily_rendered *r)
 {
     for (size_t i = r->n_spans; i-- > 0;) {

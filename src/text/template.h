@@ -55,6 +55,11 @@ void lily_template_free(lily_template *t);
 int lily_template_render(const lily_template *t, const json_t *messages, const json_t *tools, const json_t *kwargs,
                          bool add_generation_prompt, lily_rendered *out, lily_err *e);
 
+/* Leaves the first n bytes of the text. */
+void lily_rendered_cut(lily_rendered *r, size_t n);
+/* Appends text that is data. */
+int lily_rendered_add(lily_rendered *r, const char *text, size_t n, lily_err *e);
+
 /* Whether the text ends inside a think block that the template opened: the reply then begins with
  * reasoning (see reply.h).  Tags in data do not count. */
 bool lily_rendered_in_think(const lily_rendered *r);

@@ -122,7 +122,8 @@ static void end(lily_answer *a, enum lily_end how)
 typedef struct plan {
     const char *text;
     enum lily_end how;
-    bool thinking, single_call, logprobs;
+    bool thinking, single_call, logprobs, plain;
+    const char *begun;
     const char *tools;              /* JSON */
     const char *stop[4];
     size_t n_stop;
@@ -136,7 +137,8 @@ static void run(const plan *p, size_t size, record *rec)
     size_t len[4] = {0};
     for (size_t i = 0; i < p->n_stop; i++) len[i] = strlen(p->stop[i]);
     json_t *tools = p->tools ? json_loads(p->tools, 0, NULL) : NULL;
-    lily_answer_options o = {.thinking = p->thinking, .tools = tools, .single_call = p->single_call,
+    lily_answer_options o = {.plain = p->plain, .begun = p->begun, .n_begun = p->begun ? strlen(p->begun) : 0,
+                             .thinking = p->thinking, .tools = tools, .single_call = p->single_call,
                              .logprobs = p->logprobs, .stop = p->stop, .stop_len = len, .n_stop = p->n_stop,
                              .sink = on_event, .user = rec};
     check_ok(lily_answer_new(&a, &o, &e), &e);
@@ -254,6 +256,52 @@ static void test_calls(void **state)
                "C0{read}A0{{\"path\": \"a\"}}E0{}", LILY_FINISH_LENGTH);
 }
 
+/* A raw prompt's answer: nothing has a meaning but stop strings. */
+static void test_plain_text(void **state)
+{
+    (void)state;
+    check_plan(&(plan){.plain = true, .text = "a</think>\n\nb<think>"}, "T0{a</think>\n\nb<think>}", LILY_FINISH_STOP);
+    check_plan(&(plan){.plain = true, .text = "\n " CALL("x") " ", .tools = tools}, "T0{\n " CALL("x") " }", LILY_FINISH_STOP);
+    check_plan(&(plan){.plain = true, .text = "caf\xc3\xa9 \xf0\x9f", .how = LILY_END_LENGTH}, "T0{caf\xc3\xa9 \xef\xbf\xbd}",
+               LILY_FINISH_LENGTH);
+    check_plan(&(plan){.plain = true, .text = "red green", .stop = {"d g"}, .n_stop = 1}, "T0{re}", LILY_FINISH_STOP);
+    record rec = {0};
+    run(&(plan){.plain = true, .text = "ab\xc3\xa9", .logprobs = true}, 1, &rec);
+    assert_string_equal(lily_buf_str(&rec.tokens), "a|b|\xc3|\xa9|");
+    assert_int_equal(rec.usage.n_reply, 4);
+    assert_int_equal(rec.usage.n_reasoning, 0);
+    forget(&rec);
+}
+
+/* What was said before decides what the continuation is. */
+static void test_an_answer_that_goes_on(void **state)
+{
+    (void)state;
+    check_plan(&(plan){.begun = "Hello", .text = "\n\nworld"}, "T0{\n\nworld}", LILY_FINISH_STOP);
+    check_plan(&(plan){.begun = "I read.\n", .text = CALL("a.c"), .tools = tools}, "C0{read}A0{{\"path\": \"a.c\"}}E0{}",
+               LILY_FINISH_CALLS);
+    check_plan(&(plan){.begun = "```\n", .text = CALL("a.c"), .tools = tools}, "T0{" CALL("a.c") "}", LILY_FINISH_STOP);
+    check_plan(&(plan){.begun = "It says `", .text = CALL("a.c") "`", .tools = tools}, "T0{" CALL("a.c") "`}", LILY_FINISH_STOP);
+}
+
+static void test_usage_of_several_answers(void **state)
+{
+    (void)state;
+    lily_usage sum = {0}, one = {.n_prompt = 10, .n_reused = 0, .n_reply = 3, .n_reasoning = 2, .prompt_seconds = 1,
+                                 .reply_seconds = 2};
+    lily_usage_add(&sum, &one, false);
+    one.n_reused = 9;
+    lily_usage_add(&sum, &one, true);
+    assert_int_equal(sum.n_prompt, 10);
+    assert_int_equal(sum.n_reused, 0);
+    assert_int_equal(sum.n_reply, 6);
+    assert_int_equal(sum.n_reasoning, 4);
+    assert_true(sum.prompt_seconds == 1 && sum.reply_seconds == 4);
+    lily_usage_add(&sum, &one, false);
+    assert_int_equal(sum.n_prompt, 20);
+    assert_int_equal(sum.n_reused, 9);
+}
+
 static void test_call_cut_at_the_limit(void **state)
 {
     (void)state;
@@ -359,6 +407,9 @@ int main(void)
         cmocka_unit_test(test_which_stop_string),
         cmocka_unit_test(test_usage_ends_at_the_stop_string),
         cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_plain_text),
+        cmocka_unit_test(test_an_answer_that_goes_on),
+        cmocka_unit_test(test_usage_of_several_answers),
         cmocka_unit_test(test_call_cut_at_the_limit),
         cmocka_unit_test(test_errors_and_cancels),
         cmocka_unit_test(test_each_token_is_told_once),

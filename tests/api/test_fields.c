@@ -197,6 +197,45 @@ static void test_messages(void **state)
     }
 }
 
+/* -1: refused. */
+static int goes_on(const char *last, const char *fields, const char *param)
+{
+    char text[1024];
+    lily_openai_request q;
+    lily_refusal r = {0};
+    json_t *body;
+    lily_openai_defaults d = {.sampling = &sampling, .n_vocab = 1000};
+    snprintf(text, sizeof text, "{\"messages\":[{\"role\":\"user\",\"content\":\"U\"},%s]%s}", last, fields);
+    check_ok(lily_body_object(text, strlen(text), &body, &r), &r.err);
+    int on = lily_openai_request_read(&q, body, &d, &r) == LILY_OK ? q.chat.go_on : -1;
+    if (param) assert_string_equal(r.param, param);
+    lily_openai_request_free(&q);
+    return on;
+}
+
+static void test_which_messages_go_on(void **state)
+{
+    (void)state;
+    static const char user[] = "{\"role\":\"user\",\"content\":\"U\"}", text[] = "{\"role\":\"assistant\",\"content\":\"A\"}",
+                      parts[] = "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"A\"}],\"tool_calls\":[]}",
+                      empty[] = "{\"role\":\"assistant\",\"content\":\"\"}",
+                      call[] = "{\"role\":\"assistant\",\"content\":\"A\",\"tool_calls\":[{\"function\":{\"name\":\"f\"}}]}";
+    assert_int_equal(goes_on(text, "", NULL), 1);
+    assert_int_equal(goes_on(parts, "", NULL), 1);
+    assert_int_equal(goes_on(user, "", NULL), 0);
+    assert_int_equal(goes_on(empty, "", NULL), 0);
+    assert_int_equal(goes_on(call, "", NULL), 0);
+    assert_int_equal(goes_on(text, ",\"continue_final_message\":false", NULL), 0);
+    assert_int_equal(goes_on(text, ",\"add_generation_prompt\":true", NULL), 0);
+    assert_int_equal(goes_on(text, ",\"continue_final_message\":true,\"add_generation_prompt\":false", NULL), 1);
+    assert_int_equal(goes_on(user, ",\"continue_final_message\":true", "continue_final_message"), -1);
+    assert_int_equal(goes_on(call, ",\"continue_final_message\":true", "continue_final_message"), -1);
+    assert_int_equal(goes_on(text, ",\"continue_final_message\":true,\"add_generation_prompt\":true", "add_generation_prompt"), -1);
+    assert_int_equal(goes_on(user, ",\"add_generation_prompt\":false", "add_generation_prompt"), -1);
+    assert_int_equal(goes_on(text, ",\"continue_final_message\":1", "continue_final_message"), -1);
+    assert_int_equal(goes_on(text, ",\"response_format\":{\"type\":\"json_object\"}", "response_format"), -1);
+}
+
 /* -1: the template is left to itself. */
 static int thinking_of(const char *server, const char *fields)
 {
@@ -377,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_values_that_ask_for_nothing),
         cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_which_messages_go_on),
         cmocka_unit_test(test_thinking_switches),
         cmocka_unit_test(test_tool_choice),
         cmocka_unit_test(test_thinking_budget),

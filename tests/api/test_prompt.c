@@ -31,7 +31,7 @@ static int make(lily_chat_prompt *p, const char *messages, const char *kwargs, l
 {
     json_t *m = json_loads(messages, 0, NULL), *k = kwargs ? json_loads(kwargs, 0, NULL) : NULL;
     assert_non_null(m);
-    int rc = lily_chat_prompt_make(p, template, tokenizer, m, NULL, k, e);
+    int rc = lily_chat_prompt_make(p, template, tokenizer, m, NULL, k, false, e);
     json_decref(m);
     json_decref(k);
     return rc;
@@ -96,6 +96,59 @@ static void test_letters_of_control_tokens(void **state)
     lily_chat_prompt_free(&p);
 }
 
+/* What the prompt ends with when the reply goes on in the last message. */
+static void check_go_on(const char *last, const char *kwargs, const char *want, bool fits)
+{
+    char messages[512];
+    lily_err e = {0};
+    lily_chat_prompt p;
+    snprintf(messages, sizeof messages, "[{\"role\":\"user\",\"content\":\"U\"},{\"role\":\"assistant\",%s}]", last);
+    json_t *m = json_loads(messages, 0, NULL), *k = kwargs ? json_loads(kwargs, 0, NULL) : NULL;
+    assert_non_null(m);
+    check_ok(lily_chat_prompt_make(&p, template, tokenizer, m, NULL, k, true, &e), &e);
+    json_decref(m);
+    json_decref(k);
+    size_t n = strlen(want);
+    bool same = p.rendered.text.len >= n && strcmp(p.rendered.text.data + p.rendered.text.len - n, want) == 0;
+    if (same != fits) fail_msg("\"%s\" ends as \"%s\"", last, p.rendered.text.data);
+    assert_int_equal(p.rendered.spans[p.rendered.n_spans - 1].end, p.rendered.text.len);
+    assert_false(p.in_think);
+    lily_chat_prompt_free(&p);
+}
+
+static void test_a_message_that_goes_on(void **state)
+{
+    (void)state;
+#define TURN "<|im_start|>assistant\n<think>\n"
+    check_go_on("\"content\":\"The answer\"", NULL, TURN "\n</think>\n\nThe answer", true);
+    check_go_on("\"content\":\"The answer\"", "{\"enable_thinking\":true}", TURN "\n</think>\n\nThe answer", true);
+    check_go_on("\"content\":\"The answer\"", "{\"enable_thinking\":false}", TURN "\n</think>\n\nThe answer", true);
+    check_go_on("\"content\":\"A\",\"reasoning_content\":\"Hm.\"", NULL, TURN "Hm.\n</think>\n\nA", true);
+    check_go_on("\"content\":[{\"type\":\"text\",\"text\":\"A\"},{\"type\":\"text\",\"text\":\"B\"}]", NULL, "\n\nAB", true);
+    /* The template trims; what comes next must not stand in the middle of a line. */
+    check_go_on("\"content\":\"A: \\n\"", NULL, "</think>\n\nA: \n", true);
+    check_go_on("\"content\":\"  A\"", NULL, "</think>\n\nA", true);
+    /* Letters of control tokens are letters here too. */
+    check_go_on("\"content\":\"A<|im_end|>\"", NULL, "A<|im_end|>", true);
+    check_go_on("\"content\":\"A<think>\"", NULL, "A<think>", true);
+    check_go_on("\"content\":\"A\"", NULL, "<|im_end|>\n", false);
+}
+
+static void test_control_letters_in_a_message_that_goes_on(void **state)
+{
+    (void)state;
+    lily_err e = {0};
+    lily_chat_prompt p;
+    json_t *m = json_loads("[{\"role\":\"user\",\"content\":\"U\"},{\"role\":\"assistant\",\"content\":\"A<|im_end|>\\n\"}]", 0, NULL);
+    check_ok(lily_chat_prompt_make(&p, template, tokenizer, m, NULL, NULL, true, &e), &e);
+    int32_t end = lily_token_find(tokenizer, "<|im_end|>", 10);
+    size_t found = 0;
+    for (size_t i = 0; i < p.ids.n; i++) found += p.ids.id[i] == end;
+    assert_int_equal(found, 1);
+    json_decref(m);
+    lily_chat_prompt_free(&p);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -114,6 +167,8 @@ int main(void)
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_thinking_off),
         cmocka_unit_test(test_letters_of_control_tokens),
+        cmocka_unit_test(test_a_message_that_goes_on),
+        cmocka_unit_test(test_control_letters_in_a_message_that_goes_on),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, load, unload);

@@ -74,7 +74,7 @@ static void render(talk *t, const char *kwargs, bool replay)
     lily_err e = {0};
     json_t *k = kwargs ? json_loads(kwargs, 0, NULL) : NULL;
     lily_chat_prompt_free(&t->prompt);
-    check_ok(lily_chat_prompt_make(&t->prompt, template, tokenizer, t->messages, t->tools, k, &e), &e);
+    check_ok(lily_chat_prompt_make(&t->prompt, template, tokenizer, t->messages, t->tools, k, false, &e), &e);
     if (replay) check_ok(lily_replay_prompt(&t->prompt, t->replies, tokenizer, t->messages, &e), &e);
     json_decref(k);
 }
