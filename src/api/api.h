@@ -68,6 +68,7 @@ lily_openai_defaults lily_api_defaults(const lily_api *api, lily_engine *g);
 
 /* Handlers (http.h), by source. */
 void lily_handle_chat(lily_http_req *req, void *api);           /* openai_chat.c */
+void lily_handle_completions(lily_http_req *req, void *api);    /* completions.c */
 void lily_handle_responses(lily_http_req *req, void *api);      /* responses.c */
 void lily_handle_messages(lily_http_req *req, void *api);       /* anthropic_messages.c */
 void lily_handle_count_tokens(lily_http_req *req, void *api);

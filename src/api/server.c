@@ -31,6 +31,7 @@ typedef struct server {
 
 static const lily_http_route routes[] = {
     {"POST", "/v1/chat/completions", lily_handle_chat},
+    {"POST", "/v1/completions", lily_handle_completions},
     {"POST", "/v1/responses", lily_handle_responses},
     {"POST", "/v1/messages", lily_handle_messages},
     {"POST", "/v1/messages/count_tokens", lily_handle_count_tokens},
