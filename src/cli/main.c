@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/shells.h"
 #include "device/dev.h"
 #include "version.h"
 
@@ -96,6 +97,15 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return help(NULL);
     if (strcmp(argv[1], "help") == 0) return help(argc > 2 ? argv[2] : NULL);
+
+    if (strcmp(argv[1], "completions") == 0) {
+        int rc = lily_print_completions(stdout, argc > 2 ? argv[2] : NULL, &e);
+        return rc == LILY_OK ? end() : fail(&e);
+    }
+    if (strcmp(argv[1], "man") == 0) {
+        lily_print_manual(stdout);
+        return end();
+    }
 
     enum lily_command command = lily_command_find(argv[1]);
     if (!command) return unknown_command(argv[1]);

@@ -7,28 +7,26 @@
 
 #include "base/mem.h"
 
-static const struct {
-    const char *name, *metavar, *help;
-    unsigned commands;
-    char letter;
-} options[] = {
+static const lily_option_text options[] = {
 #define X(id, name, letter, metavar, commands, help) {name, metavar, help, commands, letter},
 #include "cli/options.def"
 #undef X
 };
 
-static const struct {
-    enum lily_command command;
-    const char *name, *usage, *what;
-} commands[] = {
+static const lily_command_text commands[] = {
     {CHAT, "chat", "chat [options]", "talk with the model; -p TEXT or a pipe for one answer"},
     {SERVE, "serve", "serve [options]", "serve the OpenAI-compatible API"},
     {SCORE, "score", "score (--text FILE | --ids FILE) [options]", "log-likelihood of a text, for comparisons"},
     {BENCH, "bench", "bench [options]", "measure how fast prompts are read and tokens come"},
     {INSPECT, "inspect", "inspect [plan] [options]", "what would be loaded, what would run, how much memory"},
+    {0, "completions", "completions bash|zsh|fish", "a completion script for a shell"},
+    {0, "man", "man", "the manual page: lily man | man -l -"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+const lily_option_text *lily_option_at(int option) { return &options[option]; }
+const lily_command_text *lily_command_at(int i) { return i < N_COMMANDS ? &commands[i] : NULL; }
 
 const char *lily_command_name(enum lily_command command)
 {
@@ -231,7 +229,10 @@ static void print_entry(FILE *f, const char *left, const char *text)
 void lily_help_all(FILE *f)
 {
     fputs("lily - runs Qwen3.6-35B-A3B from its 4-bit MLX checkpoint\n\nusage: lily COMMAND [options]\n\n", f);
-    for (int i = 0; i < N_COMMANDS; i++) print_entry(f, commands[i].name, commands[i].what);
+    for (int i = 0; i < N_COMMANDS; i++) {
+        bool plain = !strchr(commands[i].usage, ' ') || commands[i].command;
+        print_entry(f, plain ? commands[i].name : commands[i].usage, commands[i].what);
+    }
     print_entry(f, "help COMMAND", "the options of a command");
     print_entry(f, "--version", "version, devices and instruction sets");
 }

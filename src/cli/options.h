@@ -40,6 +40,21 @@ int lily_arg_choice(const lily_args *a, enum lily_option o, int missing, int *ou
 /* "N,N…" as whole numbers >= 1; *list is allocated, to be freed by lily_free. */
 int lily_arg_list(const lily_args *a, enum lily_option o, uint32_t **list, uint32_t *n, lily_err *e);
 
+/* The table as it is, for what is made from it: help, completions, the manual page. */
+typedef struct lily_option_text {
+    const char *name, *metavar, *help;
+    unsigned commands;              /* lily_command bits */
+    char letter;                    /* 0: none */
+} lily_option_text;
+
+typedef struct lily_command_text {
+    enum lily_command command;      /* 0: one that takes no options */
+    const char *name, *usage, *what;
+} lily_command_text;
+
+const lily_option_text *lily_option_at(int option);
+const lily_command_text *lily_command_at(int i);    /* NULL behind the last */
+
 /* The name by which a command is called; NULL for no such command. */
 const char *lily_command_name(enum lily_command command);
 /* 0 when there is no such command. */
