@@ -215,10 +215,8 @@ static int behind_call_mask(lily_guide *g, const uint32_t **allow, lily_err *e)
     return LILY_OK;
 }
 
-static int format_mask(lily_guide *g, const uint32_t **allow, bool *finished, lily_err *e)
+static int format_mask(lily_guide *g, const uint32_t **allow, lily_err *e)
 {
-    TRY(lily_mask_finished(g->format, finished, e));
-    if (*finished) return LILY_OK;
     TRY(lily_mask_allowed(g->format, allow, e));
     if (g->begun || !g->ask->may_call || g->call_begin < 0) return LILY_OK;
     memcpy(g->own, *allow, words_of(g) * sizeof *g->own);
@@ -227,14 +225,24 @@ static int format_mask(lily_guide *g, const uint32_t **allow, bool *finished, li
     return LILY_OK;
 }
 
-int lily_guide_allowed(lily_guide *g, const uint32_t **allow, bool *finished, lily_err *e)
+int lily_guide_finished(lily_guide *g, bool *finished, lily_err *e)
+{
+    *finished = g->phase == LILY_GUIDE_BEHIND_CALL && g->ask->single_call;
+    if (g->phase != LILY_GUIDE_FORMAT || g->forced_at < g->forced.n) return LILY_OK;
+    return lily_mask_finished(g->format, finished, e);
+}
+
+bool lily_guide_holds(const lily_guide *g)
+{
+    return g->phase != LILY_GUIDE_FREE || g->forced_at < g->forced.n;
+}
+
+int lily_guide_allowed(lily_guide *g, const uint32_t **allow, lily_err *e)
 {
     int32_t id;
     bool closes;
     *allow = NULL;
-    *finished = g->phase == LILY_GUIDE_BEHIND_CALL && g->ask->single_call;
-    if (g->phase == LILY_GUIDE_FREE && g->forced_at == g->forced.n) return LILY_OK;
-    if (*finished) return LILY_OK;
+    if (!lily_guide_holds(g)) return LILY_OK;
     TRY(lily_guide_forced(g, &id, &closes, e));
     if (id >= 0) {
         *allow = only(g, id);
@@ -245,7 +253,7 @@ int lily_guide_allowed(lily_guide *g, const uint32_t **allow, bool *finished, li
         *allow = thought_mask(g);
         break;
     case LILY_GUIDE_FORMAT:
-        TRY(format_mask(g, allow, finished, e));
+        TRY(format_mask(g, allow, e));
         break;
     case LILY_GUIDE_CALL:
         TRY(lily_mask_allowed(g->call, allow, e));

@@ -62,10 +62,13 @@ void lily_guide_end(lily_guide *g);
 /* The token that must come, -1: there is a choice.  *closes: it closes the thinking, and comes whatever else would
  * fit. */
 int lily_guide_forced(lily_guide *g, int32_t *id, bool *closes, lily_err *e);
-/* The tokens that may follow, NULL: any; a forced one alone; valid until the next call. *finished: the reply is
- * complete and nothing but the end of the turn can follow. LILY_UNSUPPORTED when the grammar cannot go on with this
- * vocabulary. */
-int lily_guide_allowed(lily_guide *g, const uint32_t **allow, bool *finished, lily_err *e);
+/* *finished: the reply is complete and nothing but the end of the turn can follow. */
+int lily_guide_finished(lily_guide *g, bool *finished, lily_err *e);
+/* Whether anything is forbidden now. */
+bool lily_guide_holds(const lily_guide *g);
+/* The tokens that may follow while it is not finished, NULL: any; a forced one alone; valid until the next call.
+ * LILY_UNSUPPORTED when the grammar cannot go on with this vocabulary. */
+int lily_guide_allowed(lily_guide *g, const uint32_t **allow, lily_err *e);
 /* A token was chosen (id -1: bytes without an id). *fits false: it is refused, and nothing has changed. */
 int lily_guide_take(lily_guide *g, int32_t id, const char *bytes, size_t n, bool *fits, lily_err *e);
 /* Whether the turn may end here. */

@@ -133,7 +133,8 @@ static int make_ready(lily_loaded *m, const lily_engine_options *o, lily_err *e)
     TRY(m->ops->load(m->dev, m->model, &m->weights, e));
     tell(o, "preparing the device", 0.9);
     TRY(m->ops->prepare(m->dev, m->weights, m->decode, &m->run_decode, e));
-    return m->ops->prepare(m->dev, m->weights, m->prefill, &m->run_prefill, e);
+    TRY(m->ops->prepare(m->dev, m->weights, m->prefill, &m->run_prefill, e));
+    return m->ablated & lily_bit(ABLATE_MASK_OVERLAP) ? LILY_OK : lily_ahead_new(&m->ahead, e);
 }
 
 int lily_load(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth depth, lily_err *e)
@@ -159,6 +160,7 @@ failed:
 
 void lily_unload(lily_loaded *m)
 {
+    lily_ahead_free(m->ahead);
     if (m->run_prefill) m->ops->release(m->dev, m->run_prefill);
     if (m->run_decode) m->ops->release(m->dev, m->run_decode);
     if (m->weights) m->ops->unload(m->dev, m->weights);

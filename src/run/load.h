@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "device/dev.h"
+#include "run/ahead.h"
 #include "run/engine.h"
 #include "sample/mask.h"
 
@@ -32,6 +33,7 @@ typedef struct lily_loaded {
     /* FULL only */
     lily_weights *weights;
     lily_exec *run_decode, *run_prefill;
+    lily_ahead *ahead;              /* makes masks during runs; NULL: they are made before */
 } lily_loaded;
 
 /* Opens; on failure everything is closed again. */

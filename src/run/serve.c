@@ -178,6 +178,42 @@ static int accept(lily_turn *t, const lily_done *done, bool *ends, lily_err *e)
     return send_token(t, done, e);
 }
 
+/* ---- one run, with the tokens that may come of it ---- */
+
+typedef struct masking {
+    lily_turn *t;
+    const uint32_t *allow;
+} masking;
+
+static int make_mask(void *user, lily_err *e)
+{
+    masking *k = user;
+    return lily_guide_allowed(&k->t->guide, &k->allow, e);
+}
+
+static int join_mask(void *user, const uint32_t **allow, lily_err *e)
+{
+    masking *k = user;
+    TRY(lily_ahead_join(k->t->m->ahead, e));
+    *allow = k->allow;
+    return LILY_OK;
+}
+
+static int feed_guided(lily_turn *t, lily_feed *f, lily_done *done, lily_err *e)
+{
+    masking k = {.t = t};
+    if (!t->m->ahead || !lily_guide_holds(&t->guide)) {
+        TRY(lily_guide_allowed(&t->guide, &t->pick.allow, e));
+        return lily_session_feed(t->session, f, done, e);
+    }
+    f->allow = join_mask;
+    f->user = &k;
+    lily_ahead_begin(t->m->ahead, make_mask, &k);
+    int rc = lily_session_feed(t->session, f, done, e);
+    (void)lily_ahead_join(t->m->ahead, NULL); /* a run that failed early did not ask */
+    return rc;
+}
+
 /* Feeds the last token of the prompt, then the one that was chosen, and chooses the next. */
 int lily_model_reply(lily_turn *t, lily_err *e)
 {
@@ -189,11 +225,11 @@ int lily_model_reply(lily_turn *t, lily_err *e)
                    .pick = &t->pick,
                    .count = t->n_generated > 0,
                    .cancel = &t->r->cancel};
-    TRY(lily_guide_allowed(&t->guide, &t->pick.allow, &ends, e));
+    TRY(lily_guide_finished(&t->guide, &ends, e));
     if (ends) return lily_turn_over(t, LILY_END_STOP);
     t->pick.draw = t->n_generated;
     lily_pool_grow(t->pool, t->session, 1, 0);
-    TRY(lily_session_feed(t->session, &f, &done, e));
+    TRY(feed_guided(t, &f, &done, e));
     if (t->n_generated == 0) TRY(lily_turn_progress(t, a->n_tokens, e));
     t->token = done.token;
     TRY(accept(t, &done, &ends, e));

@@ -79,6 +79,9 @@ typedef struct lily_feed {
     uint32_t n;                     /* 1: the decode plan; at most the chunk, or what `exec` was planned for */
     lily_exec *exec;                /* NULL: the session's own */
     const lily_pick *pick;          /* NULL: no token wanted */
+    /* Not NULL: asked for the tokens that may follow, in place of pick->allow, while the device works. */
+    int (*allow)(void *user, const uint32_t **allow, lily_err *e);
+    void *user;
     bool count;                     /* for the penalties */
     const int32_t *scored;          /* as in lily_lane */
     const uint32_t *marks;          /* offsets, as in lily_lane */

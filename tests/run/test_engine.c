@@ -144,6 +144,35 @@ static void formats_hold(void **state)
     lily_grammar_let_go(g);
 }
 
+/* Masks made during the run and before it: the same tokens. */
+static void masks_overlap(void **state)
+{
+    const world *w = *state;
+    lily_err e;
+    lily_engine *before;
+    lily_engine_options o = {.model_dir = TINY,
+                             .device = device,
+                             .context = CONTEXT,
+                             .chunk = CHUNK,
+                             .ablated = lily_bit(ABLATE_MASK_OVERLAP)};
+    lily_grammar *g = format(SHORT);
+    check_ok(lily_engine_open(&before, &o, &e), &e);
+    assert_non_null(w->g->m.ahead);
+    assert_null(before->m.ahead);
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        lily_ask ask = greedy(w->text, 20, 60);
+        ask.sampling.temperature = 1;
+        ask.sampling.seed = seed;
+        ask.sampling.logprobs = true;
+        ask.grammar = g;
+        outcome during = run(w->g, &ask), earlier = run(before, &ask);
+        assert_true(during.n > 0);
+        check_same(&during, &earlier);
+    }
+    lily_engine_close(before);
+    lily_grammar_let_go(g);
+}
+
 /* The thought is free, but it cannot end the turn; the format begins behind it. */
 static void formats_hold_behind_a_thought(void **state)
 {
@@ -809,6 +838,7 @@ int main(int argc, char **argv)
     if (argc > 1) device = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats_hold),
+        cmocka_unit_test(masks_overlap),
         cmocka_unit_test(formats_hold_behind_a_thought),
         cmocka_unit_test(events_in_order),
         cmocka_unit_test(every_eos_stops),
