@@ -35,6 +35,8 @@ void lily_grammar_let_go(lily_grammar *g)
     lily_free(g->nodes);
     lily_free(g->sets);
     lily_free(g->rules);
+    lily_free(g->repeats);
+    lily_free(g->order);
     lily_free(g);
 }
 
@@ -74,18 +76,21 @@ static uint32_t add(lily_grammar *g, enum lily_grammar_kind kind, uint32_t arg, 
     return g->n_nodes++;
 }
 
-/* Most sets repeat one of the last few. */
 static uint32_t find_set(lily_grammar *g, const lily_byte_set *set)
 {
-    enum { LOOK_BACK = 64 };
-    uint32_t from = g->n_sets > LOOK_BACK ? g->n_sets - LOOK_BACK : 0;
-    for (uint32_t i = from; i < g->n_sets; i++)
-        if (memcmp(&g->sets[i], set, sizeof *set) == 0) return i;
+    enum { SLOTS = 2 * LILY_GRAMMAR_SETS };
+    uint64_t hash = 0;
+    for (size_t i = 0; i < 4; i++) hash = (hash ^ set->bits[i]) * UINT64_C(0x9E3779B97F4A7C15);
+    uint32_t at = (uint32_t)(hash >> 40) % SLOTS;
+    for (; g->set_slot[at]; at = (at + 1) % SLOTS)
+        if (memcmp(&g->sets[g->set_slot[at] - 1], set, sizeof *set) == 0) return g->set_slot[at] - 1u;
     void *sets = g->sets;
+    if (g->n_sets == LILY_GRAMMAR_SETS) g->too_large = true;
     if (!grow(g, &sets, g->n_sets, &g->room_sets, sizeof *g->sets)) return 0;
     g->sets = sets;
     g->sets[g->n_sets] = *set;
-    return g->n_sets++;
+    g->set_slot[at] = (uint16_t)++g->n_sets;
+    return g->n_sets - 1;
 }
 
 uint32_t lily_grammar_set(lily_grammar *g, const lily_byte_set *set, uint32_t next)
@@ -134,88 +139,29 @@ uint32_t lily_grammar_rule(lily_grammar *g)
     void *rules = g->rules;
     if (!grow(g, &rules, g->n_rules, &g->room_rules, sizeof *g->rules)) return 0;
     g->rules = rules;
-    g->rules[g->n_rules] = LILY_GRAMMAR_END;
+    g->rules[g->n_rules] = (lily_grammar_rule_info){.node = LILY_GRAMMAR_END};
     return g->n_rules++;
 }
 
 void lily_grammar_set_rule(lily_grammar *g, uint32_t rule, uint32_t node)
 {
-    if (!lily_grammar_failed(g)) g->rules[rule] = node;
+    if (!lily_grammar_failed(g)) g->rules[rule].node = node;
 }
 
-/* ---- heights ---- */
-
-static uint32_t larger(uint32_t a, uint32_t b)
+uint32_t lily_grammar_repeated(lily_grammar *g, uint32_t rule, uint32_t least, uint32_t most, uint32_t next)
 {
-    return a > b ? a : b;
+    if (most == 0) return next;
+    void *repeats = g->repeats;
+    if (!grow(g, &repeats, g->n_repeats, &g->room_repeats, sizeof *g->repeats)) return LILY_GRAMMAR_END;
+    g->repeats = repeats;
+    g->repeats[g->n_repeats] = (lily_grammar_repeat){rule, least, most};
+    return add(g, LILY_NODE_REPEAT, g->n_repeats++, next);
 }
 
-static uint32_t height_of(const lily_grammar *g, const lily_grammar_node *n)
+uint32_t lily_grammar_any(lily_grammar *g, const uint32_t *nodes, size_t n)
 {
-    static const lily_byte_set none;
-    uint32_t next = g->nodes[n->next].height, callee;
-    switch (n->kind) {
-    case LILY_NODE_END:
-        return 0;
-    case LILY_NODE_BYTES:
-        return memcmp(&g->sets[n->arg], &none, sizeof none) == 0 ? LILY_GRAMMAR_ENDLESS : next;
-    case LILY_NODE_SPLIT:
-        return next < g->nodes[n->arg].height ? next : g->nodes[n->arg].height;
-    default:
-        callee = g->nodes[g->rules[n->arg]].height;
-        /* A call before END opens nothing: match.c */
-        return n->next == LILY_GRAMMAR_END
-                   ? callee
-                   : larger(callee == LILY_GRAMMAR_ENDLESS ? callee : callee + 1, next);
-    }
-}
-
-/* Lowers heights until nothing changes. What follows a node was mostly made before it, so few passes are
- * needed; each pass settles at least the next height, and heights beyond the depth are of no use. */
-static void find_heights(lily_grammar *g)
-{
-    for (uint32_t i = 0; i < g->n_nodes; i++) g->nodes[i].height = LILY_GRAMMAR_ENDLESS;
-    bool changed = true;
-    while (changed) {
-        changed = false;
-        for (uint32_t i = 0; i < g->n_nodes; i++) {
-            uint32_t h = height_of(g, &g->nodes[i]);
-            if (h > LILY_GRAMMAR_DEPTH) h = LILY_GRAMMAR_ENDLESS;
-            if (h >= g->nodes[i].height) continue;
-            g->nodes[i].height = (uint16_t)h;
-            changed = true;
-        }
-    }
-}
-
-/* Each set splits the classes that it cuts. */
-static void find_classes(lily_grammar *g)
-{
-    g->n_classes = 1;
-    for (uint32_t i = 0; i < g->n_sets && g->n_classes < 256; i++) {
-        int16_t inside[256]; /* the new class of those of an old one that are in the set; -1: none yet */
-        bool outside[256] = {false}; /* whether some of it are not */
-        for (size_t k = 0; k < 256; k++) inside[k] = -1;
-        for (unsigned b = 0; b < 256; b++)
-            if (!lily_set_has(&g->sets[i], b)) outside[g->class_of[b]] = true;
-        for (unsigned b = 0; b < 256; b++) {
-            uint8_t old = g->class_of[b];
-            if (!lily_set_has(&g->sets[i], b) || !outside[old]) continue;
-            if (inside[old] < 0) inside[old] = (int16_t)g->n_classes++;
-            g->class_of[b] = (uint8_t)inside[old];
-        }
-    }
-}
-
-int lily_grammar_finish(lily_grammar *g, uint32_t start, uint32_t late, lily_err *e)
-{
-    if (g->no_memory) return lily_no_memory(e, g->n_nodes * sizeof *g->nodes, "a grammar");
-    if (g->too_large) return lily_fail(e, LILY_UNSUPPORTED, "it is too large");
-    g->start = start;
-    g->late = late;
-    find_heights(g);
-    find_classes(g);
-    if (g->nodes[start].height == LILY_GRAMMAR_ENDLESS)
-        return lily_fail(e, LILY_ARGUMENT, "no finite text fits it");
-    return LILY_OK;
+    if (n == 0) return lily_grammar_never(g);
+    uint32_t any = nodes[n - 1];
+    for (size_t i = n - 1; i-- > 0;) any = lily_grammar_split(g, nodes[i], any);
+    return any;
 }

@@ -303,12 +303,30 @@ static int plain_room(lily_mask *k)
     return PLAIN;
 }
 
+/* What one mask may cost, in ways of the matcher. Texts of common schemas need a few thousand at most. */
+enum { WORK = 1 << 18 };
+
+/* When the walk was cut short by the limit, tokens are missing. The single bytes are among the tokens, so that
+ * the reply can always go on. */
+static void add_bytes(lily_mask *k, uint32_t *mask)
+{
+    const trie *t = &k->v->all;
+    for (uint32_t i = 0; i < t->n; i = t->nodes[i].skip)
+        if (lily_matcher_step(k->m, k->at, t->nodes[i].byte) != LILY_MATCH_NONE)
+            for (int32_t id = t->nodes[i].token; id >= 0; id = k->v->twin[id]) mask[id / 32] |= UINT32_C(1) << (id % 32);
+}
+
 static void make(lily_mask *k, uint32_t *mask)
 {
     const lily_token_trie *v = k->v;
+    lily_matcher_limit(k->m, WORK);
     int plain = plain_room(k);
     memcpy(mask, v->plain + (plain > 0 ? (size_t)plain : 0) * v->words, v->words * sizeof *mask);
     walk(k, plain < 0 ? &v->all : &v->rest, mask);
+    if (lily_matcher_no_limit(k->m)) {
+        memset(k->after_plain, 0, LILY_MATCH_STATES * sizeof *k->after_plain); /* may be wrong */
+        add_bytes(k, mask);
+    }
     for (size_t i = 0; i < v->n_ends; i++)
         if (lily_matcher_complete(k->m, k->at)) mask[v->ends[i] / 32] |= UINT32_C(1) << (v->ends[i] % 32);
 }

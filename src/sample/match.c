@@ -1,16 +1,22 @@
 #include "sample/match.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 
-/* TIDY_*: beyond these lily_matcher_tidy begins anew; MAX_*: beyond these a step fails. */
-enum { MAX_WAYS = 4096, TIDY_STATES = 4096, MAX_FRAMES = 1 << 18, TIDY_WAYS = 1 << 18 };
-enum { UNKNOWN = UINT32_MAX };
+/* Beyond TIDY_* lily_matcher_tidy begins anew. Work under a limit leaves SPARE states: one for each byte that
+ * could follow, tried twice, and for those of the longest token. */
+enum { TIDY_STATES = 4096, TIDY_WAYS = 1 << 17, SPARE = 1024 };
+enum { UNKNOWN = UINT32_MAX, NO_LIMIT = UINT32_MAX };
 
-typedef struct frame {     /* an open call; frames[0] is the bottom of every stack */
-    uint32_t parent, back; /* back: the node to go on with */
-    uint32_t depth;
+typedef struct place { /* to return to: the node, how often it has repeated, its frame */
+    uint32_t node, count, frame;
+} place;
+
+typedef struct frame {
+    uint32_t places, n; /* into m->places, ascending */
+    uint32_t depth;     /* open calls, the most that one of its places has, with this one */
 } frame;
 
 typedef struct way {
@@ -18,7 +24,7 @@ typedef struct way {
 } way;
 
 typedef struct state {
-    uint32_t ways, n; /* into m->ways */
+    uint32_t ways, n; /* into m->ways, ascending */
     bool complete;
     uint32_t *step; /* by class of byte: states or UNKNOWN; NULL: no step was taken yet */
 } state;
@@ -28,24 +34,37 @@ typedef struct number_index { /* open addressing: numbers + 1 of frames or state
     uint32_t room; /* a power of two, more than twice what it holds */
 } number_index;
 
+typedef struct entry { /* what a set is made of, on the way to its BYTES */
+    place at;
+    bool fresh; /* its frame was opened at this byte: its END is known to whoever opened it */
+} entry;
+
+typedef struct caller {
+    place back;
+    uint32_t next; /* another of the same rule, + 1 */
+} caller;
+
 struct lily_matcher {
     lily_grammar *g;
-    frame *frames;
+    frame *frames; /* frames[0] is the bottom, which returns to nowhere */
+    place *places;
     state *states;
     way *ways;
-    uint32_t n_frames, n_states, n_ways, room_frames, room_states, room_ways;
+    uint32_t n_frames, n_places, n_states, n_ways, room_frames, room_places, room_states, room_ways;
     number_index frame_index, state_index;
     uint32_t begin; /* a node */
-    lily_match start;
-    /* one closure */
-    way *todo; /* [MAX_WAYS]; what was added, in order */
-    uint32_t n_todo;
-    uint16_t *seen; /* [SEEN_ROOM] open addressing over todo: index + 1 */
-    uint16_t *slot; /* [MAX_WAYS] where each of todo stands in seen */
-    bool no_memory, too_many;
+    lily_match start; /* NONE: forgotten */
+    /* one set that is being made */
+    entry *todo; /* what was added, in order */
+    uint32_t *slot; /* where each of todo stands in seen */
+    uint32_t *seen; /* [room_seen] open addressing over todo: index + 1 */
+    caller *callers;
+    uint32_t *first_caller; /* [rules] index + 1 */
+    uint32_t *pending;      /* [rules] ranks of rules that were called, the lowest last */
+    uint32_t n_todo, n_callers, n_pending, room_todo, room_slot, room_seen, room_callers;
+    uint32_t left; /* work under a limit */
+    bool spent, no_memory;
 };
-
-enum { SEEN_ROOM = MAX_WAYS * 2 };
 
 static uint32_t mix(uint32_t a, uint32_t b)
 {
@@ -55,24 +74,33 @@ static uint32_t mix(uint32_t a, uint32_t b)
 
 /* ---- memory ---- */
 
-static bool grow(lily_matcher *m, void **items, uint32_t n, uint32_t *room, size_t size)
+/* Room for n items at *at, a pointer to any type of object. */
+static bool grow(lily_matcher *m, void *at, uint32_t n, uint32_t *room, size_t size)
 {
     if (n <= *room) return true;
     uint32_t more = *room ? *room : 32;
+    void *p;
     while (more < n) more *= 2;
-    void *p = lily_realloc(*items, more, size);
+    memcpy(&p, at, sizeof p);
+    p = lily_realloc(p, more, size);
     if (!p) {
         m->no_memory = true;
         return false;
     }
-    *items = p;
+    memcpy(at, &p, sizeof p);
     *room = more;
     return true;
 }
+#define GROW(m, items, n, room) grow((m), &(m)->items, (n), &(m)->room, sizeof *(m)->items)
 
 static uint32_t frame_hash(const lily_matcher *m, uint32_t i)
 {
-    return mix(m->frames[i].parent, m->frames[i].back);
+    uint32_t h = m->frames[i].n;
+    for (uint32_t k = 0; k < m->frames[i].n; k++) {
+        const place *p = &m->places[m->frames[i].places + k];
+        h = mix(mix(h, p->node), mix(p->count, p->frame));
+    }
+    return h;
 }
 
 static uint32_t state_hash(const lily_matcher *m, uint32_t i)
@@ -96,7 +124,7 @@ static bool index_room(lily_matcher *m, number_index *x, uint32_t n,
         m->no_memory = true;
         return false;
     }
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 1; i < n; i++) {
         uint32_t at = hash(m, i) & (room - 1);
         while (slot[at]) at = (at + 1) & (room - 1);
         slot[at] = i + 1;
@@ -108,102 +136,226 @@ static bool index_room(lily_matcher *m, number_index *x, uint32_t n,
 
 /* ---- frames ---- */
 
-/* The frame `back` on top of `parent`; UNKNOWN on failure. */
-static uint32_t push(lily_matcher *m, uint32_t parent, uint32_t back)
+static int by_place(const void *va, const void *vb)
 {
-    if (!index_room(m, &m->frame_index, m->n_frames, frame_hash)) return UNKNOWN;
-    uint32_t mask = m->frame_index.room - 1, at = mix(parent, back) & mask;
-    for (uint32_t i; (i = m->frame_index.slot[at]); at = (at + 1) & mask)
-        if (m->frames[i - 1].parent == parent && m->frames[i - 1].back == back) return i - 1;
-    if (m->n_frames == MAX_FRAMES) {
-        m->too_many = true;
-        return UNKNOWN;
+    const place *a = va, *b = vb;
+    if (a->node != b->node) return a->node < b->node ? -1 : 1;
+    if (a->count != b->count) return a->count < b->count ? -1 : 1;
+    return (a->frame > b->frame) - (a->frame < b->frame);
+}
+
+/* Whoever returns to the END at the bottom is done. */
+static bool is_bottom(place p)
+{
+    return p.node == LILY_GRAMMAR_END && p.frame == 0;
+}
+
+/* The frame of the places that stand behind m->n_places; UNKNOWN on failure. */
+static uint32_t intern_frame(lily_matcher *m, uint32_t n)
+{
+    place *p = m->places + m->n_places;
+    uint32_t kept = 0, depth = 0;
+    if (n > 1) qsort(p, n, sizeof *p, by_place);
+    for (uint32_t i = 0; i < n; i++)
+        if (i == 0 || by_place(&p[i], &p[kept - 1]) != 0) p[kept++] = p[i];
+    if (kept == 1 && is_bottom(p[0])) return 0;
+    for (uint32_t i = 0; i < kept; i++) {
+        uint32_t d = is_bottom(p[i]) ? 0 : m->frames[p[i].frame].depth + 1;
+        if (d > depth) depth = d;
     }
-    void *frames = m->frames;
-    if (!grow(m, &frames, m->n_frames + 1, &m->room_frames, sizeof *m->frames)) return UNKNOWN;
-    m->frames = frames;
-    m->frames[m->n_frames] = (frame){parent, back, m->frames[parent].depth + 1};
+    if (!GROW(m, frames, m->n_frames + 1, room_frames) ||
+        !index_room(m, &m->frame_index, m->n_frames, frame_hash))
+        return UNKNOWN;
+    m->frames[m->n_frames] = (frame){m->n_places, kept, depth};
+    uint32_t mask = m->frame_index.room - 1, at = frame_hash(m, m->n_frames) & mask;
+    for (uint32_t i; (i = m->frame_index.slot[at]); at = (at + 1) & mask) {
+        const frame *f = &m->frames[i - 1];
+        if (f->n == kept && memcmp(&m->places[f->places], p, kept * sizeof *p) == 0) return i - 1;
+    }
+    m->n_places += kept;
     m->frame_index.slot[at] = m->n_frames + 1;
     return m->n_frames++;
 }
 
 /* ---- a set of ways, closed over calls, splits and ends ---- */
 
-static void closure_begin(lily_matcher *m)
+static void set_begin(lily_matcher *m)
 {
     for (uint32_t i = 0; i < m->n_todo; i++) m->seen[m->slot[i]] = 0;
-    m->n_todo = 0;
+    m->n_todo = m->n_callers = m->n_pending = 0;
 }
 
-static void closure_add(lily_matcher *m, uint32_t node, uint32_t top)
+static uint32_t *find_seen(const lily_matcher *m, const entry *w)
 {
-    if (m->frames[top].depth + m->g->nodes[node].height > LILY_GRAMMAR_DEPTH) return;
-    uint32_t at = mix(node, top) & (SEEN_ROOM - 1);
-    for (uint32_t i; (i = m->seen[at]); at = (at + 1) & (SEEN_ROOM - 1))
-        if (m->todo[i - 1].node == node && m->todo[i - 1].frame == top) return;
-    if (m->n_todo == MAX_WAYS) {
-        m->too_many = true;
-        return;
+    uint32_t at = mix(mix(w->at.node, w->at.frame), w->at.count * 2 + w->fresh), mask = m->room_seen - 1;
+    for (uint32_t i; (i = m->seen[at & mask]); at++) {
+        const entry *o = &m->todo[i - 1];
+        if (o->at.node == w->at.node && o->at.frame == w->at.frame && o->at.count == w->at.count &&
+            o->fresh == w->fresh)
+            break;
     }
-    m->slot[m->n_todo] = (uint16_t)at;
-    m->todo[m->n_todo++] = (way){node, top};
-    m->seen[at] = (uint16_t)m->n_todo;
+    return &m->seen[at & mask];
 }
 
-static void follow(lily_matcher *m, way w, bool *complete)
+static bool seen_room(lily_matcher *m)
 {
-    const lily_grammar_node *n = &m->g->nodes[w.node];
-    uint32_t top = w.frame;
+    if (!GROW(m, todo, m->n_todo + 1, room_todo) || !GROW(m, slot, m->n_todo + 1, room_slot)) return false;
+    if (m->room_seen > 2 * (m->n_todo + 1)) return true;
+    uint32_t room = m->room_seen ? m->room_seen * 2 : 256, *seen = lily_calloc(room, sizeof *seen);
+    if (!seen) {
+        m->no_memory = true;
+        return false;
+    }
+    lily_free(m->seen);
+    m->seen = seen;
+    m->room_seen = room;
+    for (uint32_t i = 0; i < m->n_todo; i++) {
+        uint32_t *at = find_seen(m, &m->todo[i]);
+        m->slot[i] = (uint32_t)(at - m->seen);
+        *at = i + 1;
+    }
+    return true;
+}
+
+static void set_add(lily_matcher *m, uint32_t node, uint32_t count, uint32_t top, bool fresh)
+{
+    entry w = {{node, count, top}, fresh};
+    if (m->frames[top].depth + m->g->nodes[node].height > LILY_GRAMMAR_DEPTH || !seen_room(m)) return;
+    uint32_t *at = find_seen(m, &w);
+    if (*at) return;
+    m->slot[m->n_todo] = (uint32_t)(at - m->seen);
+    m->todo[m->n_todo++] = w;
+    *at = m->n_todo;
+}
+
+/* The rule is opened when all that call it here are known: see take_pending. */
+static void call(lily_matcher *m, uint32_t rule, place back)
+{
+    uint32_t depth = is_bottom(back) ? 0 : m->frames[back.frame].depth + 1;
+    if (depth + m->g->nodes[m->g->rules[rule].node].height > LILY_GRAMMAR_DEPTH) return;
+    if (!GROW(m, callers, m->n_callers + 1, room_callers)) return;
+    if (m->first_caller[rule] == 0) {
+        uint32_t i = m->n_pending++, rank = m->g->rules[rule].rank;
+        for (; i > 0 && m->pending[i - 1] < rank; i--) m->pending[i] = m->pending[i - 1];
+        m->pending[i] = rank;
+    }
+    m->callers[m->n_callers] = (caller){back, m->first_caller[rule]};
+    m->first_caller[rule] = ++m->n_callers;
+}
+
+/* A call that ends its rule returns to where that returns to. */
+static void call_last(lily_matcher *m, uint32_t rule, uint32_t top)
+{
+    if (top == 0) call(m, rule, (place){LILY_GRAMMAR_END, 0, 0});
+    for (uint32_t i = 0; top && i < m->frames[top].n; i++)
+        call(m, rule, m->places[m->frames[top].places + i]);
+}
+
+static void repeat(lily_matcher *m, const entry *w, const lily_grammar_node *n)
+{
+    const lily_grammar_repeat *r = &m->g->repeats[n->arg];
+    uint32_t count = w->at.count;
+    if (count >= r->least) set_add(m, n->next, 0, w->at.frame, w->fresh);
+    if (count >= r->most) return;
+    if (r->most != UINT32_MAX || count < r->least) count++;
+    call(m, r->rule, (place){w->at.node, count, w->at.frame});
+}
+
+static void follow(lily_matcher *m, entry w, bool *complete)
+{
+    const lily_grammar_node *n = &m->g->nodes[w.at.node];
+    uint32_t top = w.at.frame;
     switch (n->kind) {
     case LILY_NODE_SPLIT:
-        closure_add(m, n->next, top);
-        closure_add(m, n->arg, top);
+        set_add(m, n->next, 0, top, w.fresh);
+        set_add(m, n->arg, 0, top, w.fresh);
         break;
     case LILY_NODE_CALL:
-        /* Nothing comes back to a call that ends its rule. */
-        if (n->next != LILY_GRAMMAR_END) top = push(m, top, n->next);
-        if (top != UNKNOWN) closure_add(m, m->g->rules[n->arg], top);
+        if (n->next == LILY_GRAMMAR_END)
+            call_last(m, n->arg, top);
+        else
+            call(m, n->arg, (place){n->next, 0, top});
+        if (m->g->rules[n->arg].empty) set_add(m, n->next, 0, top, w.fresh);
+        break;
+    case LILY_NODE_REPEAT:
+        repeat(m, &w, n);
         break;
     case LILY_NODE_END:
-        if (top == 0)
-            *complete = true;
-        else
-            closure_add(m, m->frames[top].back, m->frames[top].parent);
+        if (w.fresh) break;
+        if (top == 0) *complete = true;
+        for (uint32_t i = 0; top && i < m->frames[top].n; i++) {
+            place p = m->places[m->frames[top].places + i];
+            set_add(m, p.node, p.count, p.frame, false);
+        }
         break;
     default:
         break;
     }
 }
 
-static bool same(const lily_matcher *m, const state *s, uint32_t from, uint32_t n, bool complete)
+/* Opens the rule that no other waiting rule can call: one frame for all its callers. */
+static void take_pending(lily_matcher *m)
 {
-    return s->n == n && s->complete == complete &&
-           memcmp(&m->ways[s->ways], &m->ways[from], n * sizeof(way)) == 0;
+    uint32_t rule = m->g->order[m->pending[--m->n_pending]], n = 0;
+    uint32_t i = m->first_caller[rule];
+    m->first_caller[rule] = 0;
+    for (; i; i = m->callers[i - 1].next) {
+        if (!GROW(m, places, m->n_places + n + 1, room_places)) return;
+        m->places[m->n_places + n++] = m->callers[i - 1].back;
+    }
+    uint32_t top = intern_frame(m, n);
+    if (top != UNKNOWN) set_add(m, m->g->rules[rule].node, 0, top, true);
 }
 
-/* The state of what closure_add was told; NONE on failure. */
-static lily_match closure_end(lily_matcher *m)
+static void set_close(lily_matcher *m, bool *complete)
+{
+    for (uint32_t i = 0;;) {
+        while (i < m->n_todo && !m->no_memory) follow(m, m->todo[i++], complete);
+        if (m->n_pending == 0) break;
+        take_pending(m);
+    }
+    if (m->left != NO_LIMIT) m->left = m->left > m->n_todo ? m->left - m->n_todo : 0;
+}
+
+static int by_node(const void *va, const void *vb)
+{
+    const way *a = va, *b = vb;
+    if (a->node != b->node) return a->node < b->node ? -1 : 1;
+    return (a->frame > b->frame) - (a->frame < b->frame);
+}
+
+/* Writes the ways of the set behind m->ways, in order; how many. */
+static uint32_t list_ways(lily_matcher *m)
+{
+    uint32_t n = 0, kept = 0;
+    if (!GROW(m, ways, m->n_ways + m->n_todo, room_ways)) return 0;
+    way *w = m->ways + m->n_ways;
+    for (uint32_t i = 0; i < m->n_todo; i++)
+        if (m->g->nodes[m->todo[i].at.node].kind == LILY_NODE_BYTES)
+            w[n++] = (way){m->todo[i].at.node, m->todo[i].at.frame};
+    if (n > 1) qsort(w, n, sizeof *w, by_node);
+    for (uint32_t i = 0; i < n; i++)
+        if (i == 0 || by_node(&w[i], &w[kept - 1]) != 0) w[kept++] = w[i];
+    return kept;
+}
+
+/* The state of what set_add was told; NONE on failure. */
+static lily_match set_end(lily_matcher *m)
 {
     bool complete = false;
-    uint32_t from = m->n_ways, n = 0;
-    for (uint32_t i = 0; i < m->n_todo; i++) follow(m, m->todo[i], &complete);
-    void *ways = m->ways;
-    if (!grow(m, &ways, from + m->n_todo, &m->room_ways, sizeof(way))) return LILY_MATCH_NONE;
-    m->ways = ways;
-    for (uint32_t i = 0; i < m->n_todo; i++)
-        if (m->g->nodes[m->todo[i].node].kind == LILY_NODE_BYTES) m->ways[from + n++] = m->todo[i];
-    if (m->no_memory || m->too_many || (n == 0 && !complete)) return LILY_MATCH_NONE;
-    void *states = m->states;
-    if (!grow(m, &states, m->n_states + 1, &m->room_states, sizeof(state))) return LILY_MATCH_NONE;
-    m->states = states;
-    if (!index_room(m, &m->state_index, m->n_states, state_hash)) return LILY_MATCH_NONE;
+    set_close(m, &complete);
+    uint32_t from = m->n_ways, n = list_ways(m);
+    if (m->no_memory || (n == 0 && !complete)) return LILY_MATCH_NONE;
+    if (!GROW(m, states, m->n_states + 1, room_states) ||
+        !index_room(m, &m->state_index, m->n_states, state_hash))
+        return LILY_MATCH_NONE;
     m->states[m->n_states] = (state){.ways = from, .n = n, .complete = complete};
     uint32_t mask = m->state_index.room - 1, at = state_hash(m, m->n_states) & mask;
-    for (uint32_t i; (i = m->state_index.slot[at]); at = (at + 1) & mask)
-        if (same(m, &m->states[i - 1], from, n, complete)) return i - 1;
-    if (m->n_states == LILY_MATCH_STATES) {
-        m->too_many = true;
-        return LILY_MATCH_NONE;
+    for (uint32_t i; (i = m->state_index.slot[at]); at = (at + 1) & mask) {
+        const state *s = &m->states[i - 1];
+        if (s->n == n && s->complete == complete &&
+            memcmp(&m->ways[s->ways], &m->ways[from], n * sizeof(way)) == 0)
+            return i - 1;
     }
     m->n_ways += n;
     m->state_index.slot[at] = m->n_states + 1;
@@ -214,20 +366,29 @@ static lily_match closure_end(lily_matcher *m)
 
 static lily_match step_anew(lily_matcher *m, const state *s, uint8_t byte)
 {
-    closure_begin(m);
+    set_begin(m);
     for (uint32_t i = 0; i < s->n; i++) {
         way w = m->ways[s->ways + i];
         const lily_grammar_node *n = &m->g->nodes[w.node];
-        if (lily_set_has(&m->g->sets[n->arg], byte)) closure_add(m, n->next, w.frame);
+        if (lily_set_has(&m->g->sets[n->arg], byte)) set_add(m, n->next, 0, w.frame, false);
     }
-    return m->n_todo ? closure_end(m) : LILY_MATCH_NONE;
+    return m->n_todo ? set_end(m) : LILY_MATCH_NONE;
+}
+
+/* Whether another state may be made. */
+static bool may_work(lily_matcher *m)
+{
+    if (m->no_memory || m->n_states == LILY_MATCH_STATES) return false;
+    if (m->left == NO_LIMIT || (m->left > 0 && m->n_states < LILY_MATCH_STATES - SPARE)) return true;
+    m->spent = true;
+    return false;
 }
 
 lily_match lily_matcher_step(lily_matcher *m, lily_match from, uint8_t byte)
 {
     uint32_t *step = m->states[from].step, class = m->g->class_of[byte];
     if (step && step[class] != UNKNOWN) return step[class];
-    if (m->no_memory || m->too_many) return LILY_MATCH_NONE;
+    if (!may_work(m)) return LILY_MATCH_NONE;
     if (!step) {
         step = lily_calloc(m->g->n_classes, sizeof *step);
         if (!step) {
@@ -239,14 +400,18 @@ lily_match lily_matcher_step(lily_matcher *m, lily_match from, uint8_t byte)
     }
     const state s = m->states[from];
     lily_match to = step_anew(m, &s, byte);
-    if (!m->no_memory && !m->too_many) step[class] = to;
+    if (!m->no_memory) step[class] = to;
     return to;
 }
 
-lily_match lily_matcher_start(const lily_matcher *m)
+lily_match lily_matcher_start(lily_matcher *m)
 {
-    return m->start;
+    if (m->start != LILY_MATCH_NONE || m->no_memory) return m->start;
+    set_begin(m);
+    set_add(m, m->begin, 0, 0, false);
+    return m->start = set_end(m);
 }
+
 bool lily_matcher_complete(const lily_matcher *m, lily_match at)
 {
     return m->states[at].complete;
@@ -255,37 +420,31 @@ bool lily_matcher_complete(const lily_matcher *m, lily_match at)
 int lily_matcher_ok(const lily_matcher *m, lily_err *e)
 {
     if (m->no_memory) return lily_no_memory(e, m->n_ways * sizeof(way), "the states of a grammar");
-    if (m->too_many) return lily_fail(e, LILY_UNSUPPORTED, "the format can be read in too many ways at once");
     return LILY_OK;
+}
+
+void lily_matcher_limit(lily_matcher *m, uint32_t work)
+{
+    m->left = work;
+    m->spent = false;
+}
+
+bool lily_matcher_no_limit(lily_matcher *m)
+{
+    m->left = NO_LIMIT;
+    return m->spent;
 }
 
 /* ---- life ---- */
 
-static void forget(lily_matcher *m)
-{
-    for (uint32_t i = 0; i < m->n_states; i++) lily_free(m->states[i].step);
-    m->n_frames = m->n_states = m->n_ways = 0;
-    if (m->frame_index.slot) memset(m->frame_index.slot, 0, m->frame_index.room * sizeof(uint32_t));
-    if (m->state_index.slot) memset(m->state_index.slot, 0, m->state_index.room * sizeof(uint32_t));
-}
-
-/* The bottom frame, the state NONE, and the start. */
+/* The bottom frame and the state NONE, which are never looked up; and the start. */
 static int begin(lily_matcher *m, lily_err *e)
 {
-    void *frames = m->frames, *states = m->states;
-    bool room = grow(m, &frames, 1, &m->room_frames, sizeof *m->frames);
-    m->frames = frames;
-    room = grow(m, &states, 1, &m->room_states, sizeof *m->states) && room;
-    m->states = states;
-    if (!room) return lily_matcher_ok(m, e);
-    /* Neither has an entry in its index, where no push and no closure looks for them; growing one may put it
-     * there, which is harmless: a frame on top of itself and a set without ways are never asked for. */
-    m->frames[0] = (frame){UNKNOWN, UNKNOWN, 0};
+    if (!GROW(m, frames, 1, room_frames) || !GROW(m, states, 1, room_states)) return lily_matcher_ok(m, e);
+    m->frames[0] = (frame){0};
     m->states[0] = (state){0};
     m->n_frames = m->n_states = 1;
-    closure_begin(m);
-    closure_add(m, m->begin, 0);
-    m->start = closure_end(m);
+    (void)lily_matcher_start(m);
     return lily_matcher_ok(m, e);
 }
 
@@ -296,76 +455,107 @@ int lily_matcher_new(lily_matcher **out, lily_grammar *g, bool late, lily_err *e
     if (!m) return lily_no_memory(e, sizeof *m, "a matcher");
     m->g = lily_grammar_hold(g);
     m->begin = late ? g->late : g->start;
-    m->todo = lily_calloc(MAX_WAYS, sizeof *m->todo);
-    m->seen = lily_calloc(SEEN_ROOM, sizeof *m->seen);
-    m->slot = lily_calloc(MAX_WAYS, sizeof *m->slot);
-    if (!m->todo || !m->seen || !m->slot) m->no_memory = true;
-    int rc = m->no_memory ? lily_matcher_ok(m, e) : begin(m, e);
-    if (rc == LILY_OK) return rc;
-    lily_matcher_free(m);
-    *out = NULL;
+    m->left = NO_LIMIT;
+    m->first_caller = lily_calloc(g->n_rules, sizeof *m->first_caller);
+    m->pending = lily_calloc(g->n_rules, sizeof *m->pending);
+    int rc = m->first_caller && m->pending
+                 ? begin(m, e)
+                 : lily_no_memory(e, g->n_rules * sizeof *m->pending, "a matcher");
+    if (rc != LILY_OK) {
+        lily_matcher_free(m);
+        *out = NULL;
+    }
     return rc;
+}
+
+static void forget_states(lily_matcher *m)
+{
+    for (uint32_t i = 0; i < m->n_states; i++) lily_free(m->states[i].step);
+    m->n_states = 0;
 }
 
 void lily_matcher_free(lily_matcher *m)
 {
     if (!m) return;
-    forget(m);
-    lily_free(m->frames);
-    lily_free(m->states);
-    lily_free(m->ways);
-    lily_free(m->frame_index.slot);
-    lily_free(m->state_index.slot);
-    lily_free(m->todo);
-    lily_free(m->seen);
-    lily_free(m->slot);
+    forget_states(m);
+    void *const parts[] = {m->frames, m->places, m->states, m->ways,    m->frame_index.slot, m->state_index.slot,
+                           m->todo,   m->slot,   m->seen,   m->callers, m->first_caller,     m->pending};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) lily_free(parts[i]);
     lily_grammar_let_go(m->g);
     lily_free(m);
 }
 
-/* The stacks of `at` are written down as lists of nodes, bottom last, and made again. */
-static bool write_down(const lily_matcher *m, const state *s, uint32_t **out)
+/* ---- tidying ---- */
+
+/* The frames that `kept` names move down to their new numbers, which keep their order; places go along. */
+static void move_frames(lily_matcher *m, const uint32_t *kept)
 {
-    size_t n = 0;
-    for (uint32_t i = 0; i < s->n; i++) n += m->frames[m->ways[s->ways + i].frame].depth + 2;
-    uint32_t *list = *out = lily_calloc(n, sizeof *list);
-    if (!list) return false;
-    for (uint32_t i = 0; i < s->n; i++) {
-        way w = m->ways[s->ways + i];
-        *list++ = w.node;
-        *list++ = m->frames[w.frame].depth;
-        for (uint32_t f = w.frame; f; f = m->frames[f].parent) *list++ = m->frames[f].back;
+    uint32_t n = 1, n_places = 0;
+    for (uint32_t f = 1; f < m->n_frames; f++) {
+        if (!kept[f]) continue;
+        frame moved = m->frames[f];
+        for (uint32_t i = 0; i < moved.n; i++) {
+            place p = m->places[moved.places + i];
+            p.frame = kept[p.frame];
+            m->places[n_places + i] = p;
+        }
+        moved.places = n_places;
+        n_places += moved.n;
+        m->frames[n++] = moved;
     }
-    return true;
+    m->n_frames = n;
+    m->n_places = n_places;
+}
+
+/* The new number of each frame that the ways can return through, 0 for the others. A frame's places lie in
+ * frames that are older than it. */
+static uint32_t *number_frames(lily_matcher *m, const way *w, uint32_t n)
+{
+    uint32_t next = 1, *kept = lily_calloc(m->n_frames, sizeof *kept);
+    if (!kept) return NULL;
+    for (uint32_t i = 0; i < n; i++) kept[w[i].frame] = 1;
+    for (uint32_t f = m->n_frames; f-- > 1;)
+        for (uint32_t i = 0; kept[f] && i < m->frames[f].n; i++)
+            kept[m->places[m->frames[f].places + i].frame] = 1;
+    kept[0] = 0;
+    for (uint32_t f = 1; f < m->n_frames; f++)
+        if (kept[f]) kept[f] = next++;
+    return kept;
+}
+
+/* Makes an index of all that there is but number 0. */
+static void index_anew(lily_matcher *m, number_index *x, uint32_t n,
+                       uint32_t (*hash)(const lily_matcher *, uint32_t))
+{
+    memset(x->slot, 0, x->room * sizeof *x->slot);
+    for (uint32_t i = 1; i < n; i++) {
+        uint32_t at = hash(m, i) & (x->room - 1);
+        while (x->slot[at]) at = (at + 1) & (x->room - 1);
+        x->slot[at] = i + 1;
+    }
 }
 
 lily_match lily_matcher_tidy(lily_matcher *m, lily_match at, bool *forgotten)
 {
-    lily_err ignored;
-    uint32_t *list;
     *forgotten = false;
-    if (at == LILY_MATCH_NONE ||
-        (m->n_states < TIDY_STATES && m->n_ways < TIDY_WAYS && m->n_frames < MAX_FRAMES / 2))
+    if (at == LILY_MATCH_NONE || m->no_memory ||
+        (m->n_states < TIDY_STATES && m->n_ways < TIDY_WAYS && m->n_places < TIDY_WAYS))
         return at;
-    const state s = m->states[at];
-    if (!write_down(m, &s, &list)) return at;
+    state s = m->states[at];
+    uint32_t *kept = number_frames(m, m->ways + s.ways, s.n);
+    if (!kept) return at;
     *forgotten = true;
-    forget(m);
-    const uint32_t *p = list;
-    if (begin(m, &ignored) != LILY_OK) {
-        lily_free(list);
-        return LILY_MATCH_NONE;
-    }
-    lily_match to = LILY_MATCH_NONE;
-    closure_begin(m);
-    for (uint32_t i = 0; i < s.n; i++) {
-        uint32_t node = *p++, depth = *p++, top = 0;
-        for (uint32_t d = depth; d-- > 0 && top != UNKNOWN;) top = push(m, top, p[d]);
-        p += depth;
-        if (top != UNKNOWN) closure_add(m, node, top);
-    }
-    if (s.complete) closure_add(m, LILY_GRAMMAR_END, 0);
-    to = closure_end(m);
-    lily_free(list);
-    return to;
+    forget_states(m);
+    move_frames(m, kept);
+    memmove(m->ways, m->ways + s.ways, s.n * sizeof *m->ways);
+    for (uint32_t i = 0; i < s.n; i++) m->ways[i].frame = kept[m->ways[i].frame];
+    m->n_ways = s.n;
+    m->states[0] = (state){0};
+    m->states[1] = (state){.n = s.n, .complete = s.complete};
+    m->n_states = 2;
+    m->start = LILY_MATCH_NONE;
+    if (m->frame_index.slot) index_anew(m, &m->frame_index, m->n_frames, frame_hash);
+    index_anew(m, &m->state_index, m->n_states, state_hash);
+    lily_free(kept);
+    return 1;
 }

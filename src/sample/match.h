@@ -1,8 +1,10 @@
 /* match.h - a grammar run over bytes, one after another.
  *
- * The matcher holds every way in which the bytes so far can be read: a set of (node, stack of open calls).
- * Sets, stacks and the steps between sets are remembered under small numbers, so that walking over a known
- * stretch costs one look-up a byte: an automaton that is made while it is used.  One thread. */
+ * The matcher holds every way in which the bytes so far can be read: a set of (node, frame).  A frame is an
+ * open call with all the places that it may return to: whoever calls a rule at the same byte shares one
+ * frame, so that ambiguity widens frames and does not multiply ways (a graph-structured stack).  Sets, frames
+ * and the steps between sets are remembered under small numbers, so that walking over a known stretch costs
+ * one look-up a byte: an automaton that is made while it is used.  One thread. */
 #ifndef LILY_SAMPLE_MATCH_H
 #define LILY_SAMPLE_MATCH_H
 
@@ -19,9 +21,9 @@ enum { LILY_MATCH_NONE = 0, LILY_MATCH_STATES = 16384 };
 int lily_matcher_new(lily_matcher **out, lily_grammar *g, bool late, lily_err *e);
 void lily_matcher_free(lily_matcher *m); /* NULL is allowed */
 
-lily_match lily_matcher_start(const lily_matcher *m);
-/* The state after one more byte, LILY_MATCH_NONE if none fits. Once memory is lost or the grammar turns out
- * to be too ambiguous, every step gives NONE and lily_matcher_ok tells why. */
+lily_match lily_matcher_start(lily_matcher *m);
+/* The state after one more byte, LILY_MATCH_NONE if none fits. Once memory is lost every step gives NONE and
+ * lily_matcher_ok tells. */
 lily_match lily_matcher_step(lily_matcher *m, lily_match from, uint8_t byte);
 int lily_matcher_ok(const lily_matcher *m, lily_err *e);
 /* Whether the bytes so far are a whole text. */
@@ -29,5 +31,11 @@ bool lily_matcher_complete(const lily_matcher *m, lily_match at);
 /* Whether so much is remembered that it is time to begin anew; then forgets all but `at`, whose new number it
  * gives. *forgotten tells whether it did. */
 lily_match lily_matcher_tidy(lily_matcher *m, lily_match at, bool *forgotten);
+
+/* From now on steps that are not known yet may cost so much in all (ways looked at), and leave some of the
+ * states for later; afterwards they give NONE. The limit is taken off by lily_matcher_no_limit, which tells
+ * whether it was reached. */
+void lily_matcher_limit(lily_matcher *m, uint32_t work);
+bool lily_matcher_no_limit(lily_matcher *m);
 
 #endif
