@@ -127,6 +127,18 @@ typedef struct lily_dev_ops {
     uint64_t (*state_bytes)(const lily_state *);
     void (*state_cost)(const lily_config *, uint64_t *fixed, uint64_t *snapshot, uint64_t *per_token);
 
+    /* States on disk (docs/cache-format.md).  state_layout names what the bytes mean and whatever decides them: device,
+     * variant, types; an entry is of use only where it is the same.  Keys and values of n positions from `from` on take
+     * n * per_token bytes (state_cost), the recurrent state at one of state_positions `snapshot` bytes; both in host
+     * memory.  Loading begins with an empty state that has grown to the whole length: first all rows, then recurrent
+     * states at ascending positions: each becomes a snapshot, and the state stands at the last one.  What was loaded may
+     * be anything: a device checks nothing but its own bounds.  All five are NULL where a device cannot. */
+    void (*state_layout)(const lily_dev *, char *text, size_t room);
+    int  (*rows_save)(lily_dev *, const lily_state *, uint32_t from, uint32_t n, void *out, lily_err *);
+    int  (*rows_load)(lily_dev *, lily_state *, uint32_t from, uint32_t n, const void *in, lily_err *);
+    int  (*recurrent_save)(lily_dev *, const lily_state *, uint32_t position, void *out, lily_err *);
+    int  (*recurrent_load)(lily_dev *, lily_state *, uint32_t position, const void *in, lily_err *);
+
     /* Runs segments first … last of the plan for the lanes (the first version takes one).  LILY_FORWARD appends
      * the lane's tokens to its state and advances the position.  When it fails or is cancelled, KV rows and
      * recurrent states are half written: the state then stands at its newest snapshot that is not later than

@@ -125,6 +125,9 @@ int cpu_state_grow(lily_dev *, lily_state *, uint32_t context, lily_err *);
 int cpu_state_copy(lily_dev *, lily_state *dst, const lily_state *src, uint32_t position, lily_err *);
 uint64_t cpu_state_bytes(const lily_state *);
 void cpu_state_cost(const lily_config *, uint64_t *fixed, uint64_t *snapshot, uint64_t *per_token);
+void cpu_state_layout(const lily_dev *, char *text, size_t room);
+int cpu_rows_save(lily_dev *, const lily_state *, uint32_t from, uint32_t n, void *out, lily_err *);
+int cpu_rows_load(lily_dev *, lily_state *, uint32_t from, uint32_t n, const void *in, lily_err *);
 int cpu_peek_state(lily_dev *, const lily_state *, unsigned slot, uint16_t layer, float *dst, size_t room, size_t *n,
                    lily_err *);
 

@@ -1,4 +1,5 @@
 /* state.c - keys and values of a session, in pages that branches share. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/bytes.h"
@@ -122,6 +123,47 @@ int cpu_state_copy(lily_dev *d, lily_state *dst, const lily_state *src, uint32_t
     }
     share_pages(dst->kv, src->kv, pages, list);
     dst->capacity = (uint64_t)most * CPU_PAGE;
+    return LILY_OK;
+}
+
+/* ---- to and from the disk: a position after the other, each [layers][keys, values][Hk][D] in bf16 ---- */
+
+void cpu_state_layout(const lily_dev *d, char *text, size_t room)
+{
+    snprintf(text, room, "cpu %s bf16", d->k->name);
+}
+
+/* Walks the rows of n positions and copies each to or from `bytes`. */
+static void copy_rows(const lily_state *s, uint32_t from, uint32_t n, uint8_t *bytes, bool save)
+{
+    const lily_config *c = s->weights->model->config;
+    const size_t row = c->head_dim * sizeof(uint16_t);
+    for (uint32_t p = from; p < from + n; p++)
+        for (uint16_t layer = 0; layer < c->layers; layer++) {
+            if (!c->full_attention[layer]) continue;
+            for (unsigned which = 0; which < 2; which++)
+                for (uint32_t h = 0; h < c->kv_heads; h++, bytes += row) {
+                    uint16_t *at = cpu_page_rows(s->weights, s->kv->page[p / CPU_PAGE], layer, which, h) +
+                                   (size_t)(p % CPU_PAGE) * c->head_dim;
+                    memcpy(save ? (void *)bytes : at, save ? (void *)at : bytes, row);
+                }
+        }
+}
+
+int cpu_rows_save(lily_dev *d, const lily_state *s, uint32_t from, uint32_t n, void *out, lily_err *e)
+{
+    (void)d;
+    TRY(lily_rows_saved(s, from, n, e));
+    copy_rows(s, from, n, out, true);
+    return LILY_OK;
+}
+
+int cpu_rows_load(lily_dev *d, lily_state *s, uint32_t from, uint32_t n, const void *in, lily_err *e)
+{
+    (void)d;
+    TRY(lily_rows_loaded(s, from, n, e));
+    if (n) TRY(cpu_state_own(s, from + n, e)); /* of an empty state: pages 0 … from + n */
+    copy_rows(s, from, n, (uint8_t *)in, false);
     return LILY_OK;
 }
 

@@ -205,6 +205,52 @@ void lily_state_marks_free(lily_snapshot **mark, uint32_t n)
     lily_free(mark);
 }
 
+/* ---- to and from the disk ---- */
+
+int lily_recurrent_save(lily_dev *d, const lily_state *s, uint32_t position, void *out, lily_err *e)
+{
+    (void)d;
+    const float *block;
+    TRY(lily_state_at(s, position, &block, e));
+    if (!block) return lily_fail(e, LILY_ARGUMENT, "an empty state is not saved");
+    memcpy(out, block, block_bytes(s->weights));
+    return LILY_OK;
+}
+
+int lily_recurrent_load(lily_dev *d, lily_state *s, uint32_t position, const void *in, lily_err *e)
+{
+    (void)d;
+    const size_t bytes = block_bytes(s->weights);
+    if (position <= s->position || position > s->capacity)
+        return lily_fail(e, LILY_ARGUMENT, "a state at token %u cannot follow one at %u in room for %llu", position,
+                         s->position, (unsigned long long)s->capacity);
+    lily_snapshot **list = lily_realloc(s->snapshot, (size_t)s->n_snapshots + 1, sizeof *list);
+    if (list) s->snapshot = list;
+    lily_snapshot *fresh = list ? lily_calloc(1, sizeof *fresh + bytes) : NULL;
+    if (!fresh) return lily_no_memory(e, bytes, "a snapshot of the recurrent state");
+    fresh->refs = 1;
+    fresh->position = position;
+    memcpy(fresh->recurrent, in, bytes);
+    s->snapshot[s->n_snapshots++] = fresh;
+    set_recurrent(s, fresh->recurrent);
+    s->position = position;
+    s->next = -1;
+    return LILY_OK;
+}
+
+int lily_rows_saved(const lily_state *s, uint32_t from, uint32_t n, lily_err *e)
+{
+    if (from <= s->position && n <= s->position - from) return LILY_OK;
+    return lily_fail(e, LILY_ARGUMENT, "rows %u to %u of a state of %u tokens", from, from + n, s->position);
+}
+
+int lily_rows_loaded(const lily_state *s, uint32_t from, uint32_t n, lily_err *e)
+{
+    if (s->position == 0 && from <= s->capacity && n <= s->capacity - from) return LILY_OK;
+    return lily_fail(e, LILY_ARGUMENT, "rows %u to %u cannot be loaded into a state of %u tokens with room for %llu", from,
+                     from + n, s->position, (unsigned long long)s->capacity);
+}
+
 /* ---- sizes, and a look inside ---- */
 
 uint64_t lily_state_bytes(const lily_state *s)

@@ -59,6 +59,13 @@ static inline uint64_t lily_part_of(uint64_t bytes, uint32_t owners)
     return (bytes + owners - 1) / owners;
 }
 
+/* lily_dev_ops.recurrent_save and recurrent_load. */
+int lily_recurrent_save(lily_dev *, const lily_state *s, uint32_t position, void *out, lily_err *e);
+int lily_recurrent_load(lily_dev *, lily_state *s, uint32_t position, const void *in, lily_err *e);
+/* Whether rows from … from + n may be saved, or loaded. */
+int lily_rows_saved(const lily_state *s, uint32_t from, uint32_t n, lily_err *e);
+int lily_rows_loaded(const lily_state *s, uint32_t from, uint32_t n, lily_err *e);
+
 /* Bytes held, keys and values not counted. */
 uint64_t lily_state_bytes(const lily_state *s);
 /* lily_dev_ops.state_cost, with keys and values of so many bytes an element. */

@@ -1,4 +1,5 @@
 /* state.c - keys and values of a session, kept in float32 and copied for each branch. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -49,6 +50,40 @@ int ref_state_copy(lily_dev *d, lily_state *dst, const lily_state *src, uint32_t
         memcpy(dst->kv->rows[i], src->kv->rows[i], floats * sizeof(float));
     return LILY_OK;
 }
+
+/* ---- to and from the disk: a position after the other, each [layers][keys, values][Hk * D] ---- */
+
+void ref_state_layout(const lily_dev *d, char *text, size_t room)
+{
+    (void)d;
+    snprintf(text, room, "ref f32");
+}
+
+int ref_rows_save(lily_dev *d, const lily_state *s, uint32_t from, uint32_t n, void *out, lily_err *e)
+{
+    (void)d;
+    const size_t width = lily_kv_width(s->weights->model->config);
+    float *to = out;
+    TRY(lily_rows_saved(s, from, n, e));
+    for (size_t p = from; p < (size_t)from + n; p++)
+        for (uint32_t i = 0; i < s->kv->n_rows; i++, to += width)
+            memcpy(to, s->kv->rows[i] + p * width, width * sizeof *to);
+    return LILY_OK;
+}
+
+int ref_rows_load(lily_dev *d, lily_state *s, uint32_t from, uint32_t n, const void *in, lily_err *e)
+{
+    (void)d;
+    const size_t width = lily_kv_width(s->weights->model->config);
+    const float *at = in;
+    TRY(lily_rows_loaded(s, from, n, e));
+    for (size_t p = from; p < (size_t)from + n; p++)
+        for (uint32_t i = 0; i < s->kv->n_rows; i++, at += width)
+            memcpy(s->kv->rows[i] + p * width, at, width * sizeof *at);
+    return LILY_OK;
+}
+
+/* ---- sizes, and a look inside ---- */
 
 uint64_t ref_state_bytes(const lily_state *s)
 {
