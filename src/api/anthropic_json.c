@@ -38,8 +38,8 @@ static void put_usage(lily_buf *out, const lily_usage *u)
 {
     lily_buf_printf(out,
                     "\"usage\":{\"input_tokens\":%u,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%u,"
-                    "\"output_tokens\":%u}",
-                    u->n_prompt - u->n_reused, u->n_reused, u->n_reply);
+                    "\"output_tokens\":%u,\"output_tokens_details\":{\"thinking_tokens\":%u}}",
+                    u->n_prompt - u->n_reused, u->n_reused, u->n_reply, u->n_reasoning);
 }
 
 /* "stop_reason":…,"stop_sequence":… */

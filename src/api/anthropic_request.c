@@ -8,6 +8,7 @@
 #include "api/fields.h"
 #include "base/buf.h"
 #include "base/mem.h"
+#include "text/big_number.h"
 #include "text/stop.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
@@ -72,8 +73,35 @@ static int add_text(json_t *parts, const json_t *block, const char *place, lily_
     return append(parts, share(block), r);
 }
 
-/* A string or blocks of text as content in OpenAI's form; nothing is an empty string.  A new reference. */
-static int text_content(const json_t *given, const char *place, json_t **out, lily_refusal *r)
+/* A tool that was loaded late, in the form that Claude Code's search for tools promises to the model.  It is told here,
+ * where it came up, and not where the others are declared, since that would change the whole prefix. */
+static int describe_tool(const json_t *tools, const json_t *name, const char *place, lily_buf *text, lily_refusal *r)
+{
+    for (size_t i = 0; i < json_array_size(tools) && json_is_string(name); i++) {
+        const json_t *function = json_object_get(json_array_get(tools, i), "function");
+        if (!json_equal(json_object_get(function, "name"), name)) continue;
+        lily_buf_puts(text, "<functions>\n<function>");
+        TRY(lily_json_print_big(function, text, &r->err));
+        lily_buf_puts(text, "</function>\n</functions>\n");
+        return LILY_OK;
+    }
+    return lily_refuse(r, LILY_ARGUMENT, place, "%s: there is no tool '%.60s'", place,
+                       json_is_string(name) ? json_string_value(name) : "");
+}
+
+static int add_reference(json_t *parts, const json_t *tools, const json_t *block, const char *place, lily_refusal *r)
+{
+    lily_buf text = {0};
+    int rc = describe_tool(tools, json_object_get(block, "tool_name"), place, &text, r);
+    if (rc == LILY_OK) rc = lily_buf_ok(&text, "a request", &r->err);
+    if (rc == LILY_OK) rc = append(parts, json_pack("{s:s, s:s}", "type", "text", "text", lily_buf_str(&text)), r);
+    lily_buf_free(&text);
+    return rc;
+}
+
+/* A string or blocks of text as content in OpenAI's form; nothing is an empty string.  A new reference.  `tools`: those
+ * that blocks may refer to, or NULL. */
+static int text_content(const json_t *given, const char *place, const json_t *tools, json_t **out, lily_refusal *r)
 {
     if (!given || json_is_null(given)) *out = json_string("");
     else if (json_is_string(given)) *out = share(given);
@@ -87,7 +115,10 @@ static int text_content(const json_t *given, const char *place, json_t **out, li
         char at[PART];
         snprintf(at, sizeof at, "%s[%zu]", place, i);
         rc = block_type(block, at, &type, r);
-        if (rc == LILY_OK) rc = is(type, "text") ? add_text(*out, block, at, r) : refuse_block(type, at, r);
+        if (rc != LILY_OK) break;
+        if (is(type, "text")) rc = add_text(*out, block, at, r);
+        else if (is(type, "tool_reference") && tools) rc = add_reference(*out, tools, block, at, r);
+        else rc = refuse_block(type, at, r);
     }
     if (rc != LILY_OK) json_decref(*out);
     return rc;
@@ -127,7 +158,7 @@ static int read_system(void *out, const lily_field *f, const json_t *value, lily
 {
     conversion *c = out;
     json_t *content;
-    TRY(text_content(value, f->name, &content, r));
+    TRY(text_content(value, f->name, NULL, &content, r));
     int rc = drop_billing_note(&content, r);
     bool any = json_is_array(content) ? json_array_size(content) > 0 : json_string_length(content) > 0;
     if (rc == LILY_OK && any) return add_message(c->messages, "system", content, r);
@@ -137,12 +168,12 @@ static int read_system(void *out, const lily_field *f, const json_t *value, lily
 
 /* ---- messages ---- */
 
-static int add_tool_result(json_t *messages, const json_t *block, const char *place, lily_refusal *r)
+static int add_tool_result(const conversion *c, const json_t *block, const char *place, lily_refusal *r)
 {
     char at[RESULT];
     snprintf(at, sizeof at, "%s.content", place);
     json_t *content;
-    TRY(text_content(json_object_get(block, "content"), at, &content, r));
+    TRY(text_content(json_object_get(block, "content"), at, json_object_get(c->made, "tools"), &content, r));
     if (json_is_true(json_object_get(block, "is_error"))) {
         /* The chat form has no flag for it, so the model is told in words. */
         json_t *parts = json_is_array(content) ? content : json_pack("[{s:s, s:o}]", "type", "text", "text", content);
@@ -159,12 +190,12 @@ static int add_tool_result(json_t *messages, const json_t *block, const char *pl
         json_decref(made);
         made = NULL;
     }
-    return append(messages, made, r);
+    return append(c->messages, made, r);
 }
 
 /* Results of tools belong right behind the calls, also where text came before them; text then is a message of the
  * user's own. */
-static int add_user_blocks(json_t *messages, const json_t *blocks, const char *place, json_t *parts, lily_refusal *r)
+static int add_user_blocks(const conversion *c, const json_t *blocks, const char *place, json_t *parts, lily_refusal *r)
 {
     size_t n_results = 0;
     for (size_t i = 0; i < json_array_size(blocks); i++) {
@@ -176,22 +207,22 @@ static int add_user_blocks(json_t *messages, const json_t *blocks, const char *p
         if (is(type, "text")) {
             TRY(add_text(parts, block, at, r));
         } else if (is(type, "tool_result")) {
-            TRY(add_tool_result(messages, block, at, r));
+            TRY(add_tool_result(c, block, at, r));
             n_results++;
         } else {
             return refuse_block(type, at, r);
         }
     }
     if (n_results > 0 && json_array_size(parts) == 0) return LILY_OK;
-    return add_message(messages, "user", share(parts), r);
+    return add_message(c->messages, "user", share(parts), r);
 }
 
-static int add_user(json_t *messages, const json_t *content, const char *place, lily_refusal *r)
+static int add_user(const conversion *c, const json_t *content, const char *place, lily_refusal *r)
 {
-    if (json_is_string(content)) return add_message(messages, "user", share(content), r);
+    if (json_is_string(content)) return add_message(c->messages, "user", share(content), r);
     if (!json_is_array(content)) return wrong(place, "a string or a list of blocks", content, r);
     json_t *parts = json_array();
-    int rc = parts ? add_user_blocks(messages, content, place, parts, r) : no_memory(r);
+    int rc = parts ? add_user_blocks(c, content, place, parts, r) : no_memory(r);
     json_decref(parts);
     return rc;
 }
@@ -267,13 +298,14 @@ static int add_assistant(json_t *messages, const json_t *content, const char *pl
 static int add_system(json_t *messages, const json_t *given, const char *place, lily_refusal *r)
 {
     json_t *content;
-    TRY(text_content(given, place, &content, r));
+    TRY(text_content(given, place, NULL, &content, r));
     return add_message(messages, "system", content, r);
 }
 
 static int read_messages(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
 {
-    json_t *messages = ((conversion *)out)->messages;
+    const conversion *c = out;
+    json_t *messages = c->messages;
     if (!json_is_array(value)) return wrong(f->name, "a list", value, r);
     if (json_array_size(value) == 0) return lily_refuse(r, LILY_ARGUMENT, f->name, "messages is an empty list");
     for (size_t i = 0; i < json_array_size(value); i++) {
@@ -284,7 +316,7 @@ static int read_messages(void *out, const lily_field *f, const json_t *value, li
         const char *role = text_of(message, "role");
         const json_t *content = json_object_get(message, "content");
         snprintf(at, sizeof at, "messages[%zu].content", i);
-        if (is(role, "user")) TRY(add_user(messages, content, at, r));
+        if (is(role, "user")) TRY(add_user(c, content, at, r));
         else if (is(role, "assistant")) TRY(add_assistant(messages, content, at, r));
         else if (is(role, "system")) TRY(add_system(messages, content, at, r));
         else return lily_refuse(r, LILY_ARGUMENT, f->name, "messages[%zu].role must be 'user' or 'assistant'", i);
@@ -312,9 +344,17 @@ static int add_tool(json_t *tools, const json_t *tool, const char *place, lily_r
     if (rc == LILY_OK && json_is_string(description)) rc = put(function, "description", share(description), r);
     if (rc == LILY_OK) rc = put(function, "parameters", share(schema), r);
     if (rc == LILY_OK && json_is_true(strict)) rc = put(function, "strict", share(strict), r);
-    if (rc == LILY_OK) return append(tools, json_pack("{s:s, s:o}", "type", "function", "function", function), r);
-    json_decref(function);
-    return rc;
+    if (rc != LILY_OK) {
+        json_decref(function);
+        return rc;
+    }
+    json_t *made = json_pack("{s:s, s:o}", "type", "function", "function", function);
+    const json_t *late = json_object_get(tool, "defer_loading");
+    if (made && json_is_true(late) && json_object_set(made, "defer_loading", (json_t *)late) != 0) {
+        json_decref(made);
+        made = NULL;
+    }
+    return append(tools, made, r);
 }
 
 static int read_tools(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
@@ -433,10 +473,10 @@ static int read_same(void *out, const lily_field *f, const json_t *value, lily_r
 #define UNSUPPORTED(name) {name, LILY_FIELD_UNSUPPORTED, 0, 0, 0, NULL}
 
 static const lily_field fields[] = {
-    VALUE("system", read_system),
-    VALUE("messages", read_messages),
     VALUE("tools", read_tools),
     VALUE("tool_choice", read_tool_choice),
+    VALUE("system", read_system),
+    VALUE("messages", read_messages),
     VALUE("stop_sequences", read_stop),
     VALUE("thinking", read_thinking),
     VALUE("output_config", read_format),

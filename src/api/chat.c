@@ -92,12 +92,32 @@ static int open_last_turn(lily_chat_prompt *p, const json_t *message, lily_err *
     return lily_rendered_add(r, text + kept, n - kept, e);
 }
 
+/* What the prompt declares: not the tools with defer_loading, whose descriptions come in messages, if at all.  A new
+ * reference; NULL when none is left. */
+static int declared(const json_t *tools, json_t **out, lily_err *e)
+{
+    *out = tools ? json_array() : NULL;
+    if (tools && !*out) return lily_no_memory(e, 0, "tools");
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        json_t *tool = json_array_get(tools, i);
+        if (json_is_true(json_object_get(tool, "defer_loading")) || json_array_append(*out, tool) == 0) continue;
+        json_decref(*out);
+        return lily_no_memory(e, 0, "tools");
+    }
+    if (json_array_size(*out) > 0) return LILY_OK;
+    json_decref(*out);
+    *out = NULL;
+    return LILY_OK;
+}
+
 static int render(lily_chat_prompt *p, const lily_template *t, const json_t *messages, const json_t *tools,
                   const json_t *kwargs, bool go_on, lily_err *e)
 {
-    json_t *normal;
+    json_t *normal, *shown = NULL;
     TRY(lily_messages_normalize(messages, &normal, e));
-    int rc = lily_template_render(t, normal, tools, kwargs, !go_on, &p->rendered, e);
+    int rc = declared(tools, &shown, e);
+    if (rc == LILY_OK) rc = lily_template_render(t, normal, shown, kwargs, !go_on, &p->rendered, e);
+    json_decref(shown);
     if (rc == LILY_OK && go_on) rc = open_last_turn(p, json_array_get(normal, json_array_size(normal) - 1), e);
     json_decref(normal);
     return rc;

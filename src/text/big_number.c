@@ -66,6 +66,25 @@ int lily_json_parse_big(json_t **out, const char *text, size_t n, const char *wh
     return rc;
 }
 
+int lily_json_print_big(const json_t *j, lily_buf *out, lily_err *e)
+{
+    static const char open[] = "{\"" KEY_JSON "\": \"", close[] = "\"}";
+    char *text = json_dumps(j, JSON_ENCODE_ANY);
+    if (!text) return lily_fail(e, LILY_NO_MEMORY, "out of memory for JSON text");
+    const char *at = text;
+    /* Inside a string the quotation mark behind the brace would be escaped. */
+    for (const char *found; (found = strstr(at, open)); at = found) {
+        lily_buf_add(out, at, (size_t)(found - at));
+        found += sizeof open - 1;
+        size_t n = strcspn(found, "\"");
+        lily_buf_add(out, found, n);
+        found += n + sizeof close - 1;
+    }
+    lily_buf_puts(out, at);
+    free(text);
+    return lily_buf_ok(out, "JSON text", e);
+}
+
 const char *lily_big_number(const json_t *j)
 {
     if (json_object_size(j) != 1) return NULL;

@@ -9,10 +9,13 @@
 
 #include <jansson.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
 /* lily_json_parse, with such numbers carried. */
 int lily_json_parse_big(json_t **out, const char *text, size_t n, const char *what, lily_err *e);
+/* Appends j as JSON text, spaced as json.dumps of Python spaces it, such numbers as their digits. */
+int lily_json_print_big(const json_t *j, lily_buf *out, lily_err *e);
 /* The digits if j is a carried number, else NULL. */
 const char *lily_big_number(const json_t *j);
 

@@ -9,7 +9,7 @@
 
 static const char *const stop[] = {"zz", "END"};
 static const size_t stop_len[] = {2, 3};
-static const lily_usage usage = {.n_prompt = 10, .n_reused = 4, .n_reply = 7};
+static const lily_usage usage = {.n_prompt = 10, .n_reused = 4, .n_reply = 7, .n_reasoning = 2};
 
 typedef struct step {
     lily_answer_kind kind;
@@ -166,6 +166,8 @@ static void test_stream_says_what_the_whole_says(void **state)
     assert_int_equal(json_integer_value(json_object_get(u, "input_tokens")), 6);
     assert_int_equal(json_integer_value(json_object_get(u, "cache_read_input_tokens")), 4);
     assert_int_equal(json_integer_value(json_object_get(u, "output_tokens")), 7);
+    const json_t *details = json_object_get(u, "output_tokens_details");
+    assert_int_equal(json_integer_value(json_object_get(details, "thinking_tokens")), 2);
     json_decref(a);
     json_decref(content);
     lily_buf_free(&streamed);

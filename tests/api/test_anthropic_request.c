@@ -155,6 +155,30 @@ static void test_tools(void **state)
     }
 }
 
+/* A tool that is loaded late is described by the result that refers to it; what it is called stays as it was. */
+static void test_tools_loaded_late(void **state)
+{
+    (void)state;
+    lily_refusal r = {0};
+    json_t *body, *out;
+    static const char text[] =
+        "{\"tools\":[{\"name\":\"find\",\"input_schema\":{}},{\"name\":\"f\",\"description\":\"D\",\"defer_loading\":true,"
+        "\"input_schema\":{\"maximum\":18446744073709551615}}],\"messages\":[{\"role\":\"user\",\"content\":"
+        "[{\"type\":\"tool_result\",\"content\":[{\"type\":\"tool_reference\",\"tool_name\":\"f\"}]}]}]}";
+    check_ok(lily_body_object(text, sizeof text - 1, &body, &r), &r.err);
+    check_ok(lily_anthropic_chat_body(body, NULL, &out, &r), &r.err);
+    const json_t *tools = json_object_get(out, "tools");
+    assert_null(json_object_get(json_array_get(tools, 0), "defer_loading"));
+    assert_true(json_is_true(json_object_get(json_array_get(tools, 1), "defer_loading")));
+    check_same(json_object_get(out, "messages"),
+               "[{\"role\":\"tool\",\"content\":[{\"type\":\"text\",\"text\":\"<functions>\\n<function>{\\\"name\\\": "
+               "\\\"f\\\", \\\"description\\\": \\\"D\\\", \\\"parameters\\\": {\\\"maximum\\\": 18446744073709551615}}"
+               "</function>\\n</functions>\\n\"}]}]",
+               text);
+    json_decref(out);
+    json_decref(body);
+}
+
 /* A request without the field gets no thinking, unless the server's own variables decide. */
 static void test_thinking(void **state)
 {
@@ -222,6 +246,11 @@ static void test_refused(void **state)
          "messages[0].content[0].input must be an object, not a string"},
         {"{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\"}]}]}",
          "messages[0].content[0].thinking must be a string"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"content\":[{\"type\":\"tool_reference\","
+         "\"tool_name\":\"g\"}]}]}],\"tools\":[{\"name\":\"f\",\"input_schema\":{}}]}",
+         "messages[0].content[0].content[0]: there is no tool 'g'"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_reference\",\"tool_name\":\"f\"}]}]}",
+         "messages[0].content[0]: a block of type 'tool_reference' is not supported here"},
         {"{\"system\":[{\"type\":\"image\"}]," HI "}", "system[0]: image input is not supported, only text"},
         {"{\"system\":5," HI "}", "system must be a string or a list of blocks, not an integer"},
         {"{" HI ",\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]}",
@@ -280,6 +309,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),      cmocka_unit_test(test_system),   cmocka_unit_test(test_messages),
         cmocka_unit_test(test_assistant),  cmocka_unit_test(test_tool_results), cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_tools_loaded_late),
         cmocka_unit_test(test_thinking),   cmocka_unit_test(test_format_and_context),
         cmocka_unit_test(test_refused),    cmocka_unit_test(test_ranges),
     };

@@ -154,6 +154,66 @@ def test_question_behind_a_result(scripted):
     assert "<tool_response>\n5\n</tool_response><|im_end|>\n<|im_start|>user\nremember<|im_end|>" in prompt
 
 
+def test_tools_loaded_late(scripted):
+    """Claude Code looks tools up: a new one must not change the beginning of the prompt, and must be known when called."""
+    fetch = {**READ, "name": "fetch", "defer_loading": True, "input_schema": {
+        "type": "object", "properties": {"n": {"type": "string"}}}}
+    call = "<tool_call>\n<function=fetch>\n<parameter=n>\n5\n</parameter>\n</function>\n</tool_call>"
+    c = client_of(server := scripted([{"text": "x"}, {"text": call}]))
+    history = [{"role": "user", "content": "U"},
+               {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "read", "input": {}}]}]
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "tool_reference", "tool_name": "fetch"}]}
+    ask(c, tools=[READ], messages=history[:1])
+    m = ask(c, max_tokens=99, tools=[READ, fetch], messages=[*history, {"role": "user", "content": [result]}])
+    assert uses(m) == [("fetch", {"n": "5"})]
+    first, second = (r["prompt"] for r in server.get("/script").json()["requests"])
+    head, _, rest = second.partition("<|im_start|>user")
+    assert first.startswith(head) and '"fetch"' in rest
+
+
+def test_forced_calls(client):
+    """An agent that must get a call would get prose."""
+    pick = {"name": "pick", "input_schema": {"type": "object", "properties": {"c": {"enum": ["red", "blue"]}},
+                                             "required": ["c"], "additionalProperties": False}}
+    for choice in ({"type": "any"}, {"type": "tool", "name": "pick"}):
+        kw = {"max_tokens": 300, "tools": [WEATHER, pick] if choice["type"] == "tool" else [pick],
+              "tool_choice": {**choice, "disable_parallel_tool_use": True}}
+        for m in (ask(client, **kw), stream(client, **kw)[1]):
+            assert m.stop_reason == "tool_use" and [n for n, _ in uses(m)] == ["pick"] and uses(m)[0][1]["c"] in ("red", "blue")
+
+
+def test_budget_of_thinking(client):
+    """A budget would be accepted and ignored."""
+    kw = {"messages": QUESTION, "max_tokens": 300}
+    free = ask(client, thinking=ON, **kw)
+    for m in (ask(client, thinking={"type": "enabled", "budget_tokens": 4}, **kw),
+              stream(client, thinking={"type": "enabled", "budget_tokens": 4}, **kw)[1]):
+        assert 0 < len(thinking_of(m)) < len(thinking_of(free)) and text_of(m) and m.stop_reason == "end_turn"
+
+
+def test_last_message_of_the_assistant_goes_on(scripted):
+    """A client that begins the answer itself would get it from the start."""
+    server = scripted([{"text": "two."}])
+    m = ask(client_of(server), messages=[{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "It is"}])
+    assert text_of(m) == "two."
+    assert server.get("/script").json()["requests"][0]["prompt"].endswith("It is")
+
+
+def test_tool_runner(client):
+    """The library's own loop of calls would not come to its end."""
+    asked = []
+
+    @anthropic.beta_tool
+    def get_weather(city: str) -> str:
+        """Current weather of a city"""
+        asked.append(city)
+        return "Sunny, 21 degrees"
+
+    last = client.beta.messages.tool_runner(model="lily", max_tokens=300, tools=[get_weather], messages=QUESTION,
+                                            extra_body={"temperature": 0}).until_done()
+    assert asked == ["Oslo"] and last.stop_reason == "end_turn" and "21" in text_of(last)
+
+
 def test_thinking_is_off_unless_asked_for(scripted):
     """A client that did not ask would get blocks that it does not know, out of its max_tokens."""
     server = scripted([{"text": "x", "times": 0}])
