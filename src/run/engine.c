@@ -4,12 +4,28 @@
 #include "base/mem.h"
 #include "run/loop.h"
 
+/* Mistakes in a script are found before weights are read. */
+static int load_script(lily_engine *g, const lily_engine_options *o, enum lily_load_depth depth, lily_err *e)
+{
+    TRY(lily_load(&g->m, o, depth, e));
+    return lily_script_open(&g->script, o->script, g->m.tokenizer, g->m.config->vocab, e);
+}
+
+static int load(lily_engine *g, const lily_engine_options *o, lily_err *e)
+{
+    if (!o->script) return lily_load(&g->m, o, LILY_LOAD_FULL, e);
+    TRY(load_script(g, o, LILY_LOAD_SCRIPT, e));
+    if (!lily_script_runs_model(g->script)) return LILY_OK;
+    lily_script_close(g->script);
+    g->script = NULL;
+    lily_unload(&g->m);
+    return load_script(g, o, LILY_LOAD_FULL, e);
+}
+
 static int start(lily_engine *g, const lily_engine_options *o, lily_err *e)
 {
-    TRY(lily_load(&g->m, o, o->script ? LILY_LOAD_SCRIPT : LILY_LOAD_FULL, e));
-    if (o->script)
-        TRY(lily_script_open(&g->script, o->script, g->m.tokenizer, e));
-    else
+    TRY(load(g, o, e));
+    if (!g->script || lily_script_runs_model(g->script))
         TRY(lily_pool_new(&g->pool, &g->m, g->m.memory.cache, e));
     TRY(lily_replies_new(&g->replies, LILY_REPLIES_BYTES, e));
     g->parallel = o->parallel ? o->parallel : LILY_DEFAULT_PARALLEL;
@@ -112,7 +128,7 @@ const lily_template *lily_engine_template(const lily_engine *g) { return g->m.ch
 const lily_memory *lily_engine_memory(const lily_engine *g) { return &g->m.memory; }
 uint32_t lily_engine_context(const lily_engine *g) { return g->m.context; }
 const char *lily_engine_model_name(const lily_engine *g) { return g->m.name; }
-const char *lily_engine_device_text(const lily_engine *g) { return g->script ? "script" : g->m.device_text; }
+const char *lily_engine_device_text(const lily_engine *g) { return g->pool ? g->m.device_text : "script"; }
 const char *lily_engine_fingerprint(const lily_engine *g) { return lily_ckpt_fingerprint(g->m.ckpt); }
 
 lily_replies *lily_engine_replies(lily_engine *g) { return g->replies; }

@@ -6,7 +6,7 @@
 
 struct lily_engine {
     lily_loaded m;
-    lily_pool *pool;                /* NULL with a script */
+    lily_pool *pool;                /* NULL with a script alone */
     lily_script *script;            /* or NULL */
     lily_replies *replies;
     lily_turn *turn;                /* [parallel], the loop's */

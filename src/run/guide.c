@@ -384,6 +384,7 @@ int lily_guide_take(lily_guide *g, int32_t id, const char *bytes, size_t n, bool
         g->forced_at++;
     else
         g->forced_at = g->forced.n = 0;
+    if (g->forced_at == g->forced.n) g->closing = false;
     return LILY_OK;
 }
 
@@ -395,9 +396,8 @@ bool lily_guide_may_end(const lily_guide *g)
     case LILY_GUIDE_FORMAT:
         return lily_mask_complete(g->format);
     case LILY_GUIDE_BEFORE_CALL:
-        return false;
     case LILY_GUIDE_CALL:
-        return !must_call(g);   /* a limit of the model's own making; the reader drops a call that is cut */
+        return false;
     default:
         return true;
     }

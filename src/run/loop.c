@@ -113,9 +113,9 @@ static int reply(loop *l, lily_turn *t)
 static int step(loop *l, lily_turn *t)
 {
     if (atomic_load(&t->r->cancel)) return lily_fail(&t->err, LILY_CANCELLED, "cancelled");
-    if (t->script) return lily_script_step(t, &t->err);
-    if (t->phase == LILY_PHASE_BEGIN) return lily_model_begin(t, &t->err);
-    return t->phase == LILY_PHASE_READ ? read_slice(l, t) : reply(l, t);
+    if (t->phase == LILY_PHASE_READ && t->session) return read_slice(l, t);
+    if (t->script && (!t->asked || t->reply)) return lily_script_step(t, &t->err);
+    return t->phase == LILY_PHASE_BEGIN ? lily_model_begin(t, &t->err) : reply(l, t);
 }
 
 /* The turn whose slice it is; l->n: nobody reads. */
@@ -123,7 +123,7 @@ static uint32_t whose_slice(loop *l)
 {
     for (uint32_t k = 0; k < l->n; k++) {
         uint32_t i = (l->next_read + k) % l->n;
-        if (l->turn[i].phase == LILY_PHASE_READ && !l->turn[i].script) return i;
+        if (l->turn[i].phase == LILY_PHASE_READ && l->turn[i].session) return i;
     }
     return l->n;
 }
@@ -133,7 +133,7 @@ static bool may_step(const loop *l, const lily_turn *t, uint64_t now, const lily
 {
     if (atomic_load(&t->r->cancel)) return true;
     if (!lily_turn_is_due(t, now)) return false;
-    if (t->script) return true;
+    if (!t->pool) return true;
     if (t->phase == LILY_PHASE_READ) return t->r == reading;
     return t->phase == LILY_PHASE_REPLY || (!full && !waits_for_reader(l, t));
 }

@@ -28,12 +28,12 @@ struct lily_script {
     record records[RECORDS];        /* of ticket t at t % RECORDS */
 };
 
-int lily_script_open(lily_script **out, const char *path, const lily_tokenizer *t, lily_err *e)
+int lily_script_open(lily_script **out, const char *path, const lily_tokenizer *t, uint32_t n_rows, lily_err *e)
 {
     lily_script *s = lily_calloc(1, sizeof *s);
     if (!s) return lily_no_memory(e, sizeof *s, "a script");
     pthread_mutex_init(&s->lock, NULL);
-    int rc = lily_script_file_read(&s->file, path, t, e);
+    int rc = lily_script_file_read(&s->file, path, t, n_rows, e);
     if (rc == LILY_OK) {
         s->used = lily_calloc(s->file.n_replies, sizeof *s->used);
         if (!s->used) rc = lily_no_memory(e, s->file.n_replies * sizeof *s->used, "a script");
@@ -64,6 +64,8 @@ void lily_script_close(lily_script *s)
     lily_free(s);
 }
 
+bool lily_script_runs_model(const lily_script *s) { return s->file.model; }
+
 /* ---- choosing ---- */
 
 static bool used_up(const lily_script *s, uint32_t i)
@@ -82,6 +84,7 @@ static uint32_t first_fit(const lily_script *s, const lily_ask *ask)
     return s->file.n_replies;
 }
 
+/* *index n_replies: the model itself. */
 static int choose(lily_script *s, const lily_ask *ask, uint32_t *index, const char **err_code, lily_err *e)
 {
     uint32_t n = s->file.n_replies;
@@ -98,7 +101,7 @@ static int choose(lily_script *s, const lily_ask *ask, uint32_t *index, const ch
         memset(s->used, 0, n * sizeof *s->used);
         *index = first_fit(s, ask);
     }
-    if (*index < n) return LILY_OK;
+    if (*index < n || s->file.end == SCRIPT_END_MODEL) return LILY_OK;
     *err_code = "script_exhausted";
     return lily_fail(e, LILY_DEVICE, "no scripted reply is left for this request");
 }
@@ -126,10 +129,12 @@ int lily_script_take(lily_script *s, const lily_ask *ask, const lily_script_repl
                      const char **err_code, lily_err *e)
 {
     uint32_t index = 0;
+    *reply = NULL;
     pthread_mutex_lock(&s->lock);
     int rc = choose(s, ask, &index, err_code, e);
-    if (rc == LILY_OK) rc = record_open(&s->records[s->n_taken % RECORDS], index, ask, e);
-    if (rc == LILY_OK) {
+    bool taken = rc == LILY_OK && index < s->file.n_replies;
+    if (taken) rc = record_open(&s->records[s->n_taken % RECORDS], index, ask, e);
+    if (taken && rc == LILY_OK) {
         if (s->used[index] < UINT32_MAX) s->used[index]++;
         *reply = &s->file.replies[index];
         *ticket = s->n_taken++;

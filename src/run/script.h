@@ -20,10 +20,28 @@ typedef struct lily_script_token {
     size_t n;
 } lily_script_token;
 
-typedef struct lily_script_reply {
+/* The scores of one step. */
+typedef struct lily_script_logits {
+    const struct lily_bias *set;    /* device/dev.h: `add` is the row's score, those not named have LILY_SCRIPT_LOW */
+    uint32_t n;
+    bool nan;                       /* all rows are not a number */
+} lily_script_logits;
+
+#define LILY_SCRIPT_LOW (-1000.0f)
+
+/* Tokens, or scores to choose them by: the one or the other. */
+typedef struct lily_script_source {
     const lily_script_token *tokens;
     size_t n_tokens;
     uint64_t times_over;            /* the tokens come so many times */
+    const lily_script_logits *logits;   /* NULL: tokens */
+    size_t n_logits;
+    bool every_step;                /* the one of logits holds for all steps; else each for one */
+} lily_script_source;
+
+typedef struct lily_script_reply {
+    lily_script_source source;
+    const lily_script_source *after_think;  /* goes on when the engine has closed the thinking; NULL: the same does */
     uint32_t delay_ms, prefill_ms;
     uint64_t fail_at;               /* from 1; 0: never */
     bool cut;                       /* no end of turn: the limit counts as reached */
@@ -34,12 +52,15 @@ typedef struct lily_script_reply {
 
 typedef struct lily_script lily_script;
 
-/* The tokenizer must outlive the script. */
-int lily_script_open(lily_script **out, const char *path, const lily_tokenizer *t, lily_err *e);
+/* The tokenizer must outlive the script.  n_rows: scores that a model gives, which logits may name. */
+int lily_script_open(lily_script **out, const char *path, const lily_tokenizer *t, uint32_t n_rows, lily_err *e);
 void lily_script_close(lily_script *s);
+/* Whether the model runs too: its states are real, its scores are not used. */
+bool lily_script_runs_model(const lily_script *s);
 
-/* Gives the request its reply and opens its record, *ticket.  LILY_DEVICE "… is used up" with *err_code set to
- * "script_exhausted" when none is left; LILY_ARGUMENT when the reply that the request names does not exist. */
+/* Gives the request its reply and opens its record, *ticket.  *reply is NULL, and there is no record, when none is
+ * left and the model is to answer itself; else LILY_DEVICE "… is left" with *err_code set to "script_exhausted" then.
+ * LILY_ARGUMENT when the reply that the request names does not exist. */
 int lily_script_take(lily_script *s, const lily_ask *ask, const lily_script_reply **reply, uint64_t *ticket,
                      const char **err_code, lily_err *e);
 /* What the record says of it. */

@@ -63,52 +63,70 @@ static int read_options(lily_script_file *f, const json_t *reply, const char *pl
     return out->when ? LILY_OK : lily_no_memory(e, out->n_when, "a scripted reply");
 }
 
+/* The one source that an object holds, beside `known` keys. */
+static int read_source(const lily_script_cutter *c, const json_t *holder, const char *const *known, const char *place,
+                       lily_script_source *out, lily_err *e)
+{
+    if (!json_is_object(holder)) return lily_fail(e, LILY_ARGUMENT, "%s: not an object", place);
+    char prefix[PLACE + 32];
+    snprintf(prefix, sizeof prefix, "%s.", place);
+    TRY(unknown_keys(holder, known, lily_script_sources, prefix, e));
+    const char *source = NULL;
+    for (const char *const *name = lily_script_sources; *name; name++) {
+        if (!json_object_get(holder, *name)) continue;
+        if (source) return lily_fail(e, LILY_ARGUMENT, "%s: has two sources, %s and %s", place, source, *name);
+        source = *name;
+    }
+    if (!source)
+        return lily_fail(e, LILY_ARGUMENT, "%s: has no source (text, pieces, bytes_hex, repeat or logits)", place);
+    if (json_object_get(holder, "splits") && strcmp(source, "text") != 0)
+        return lily_fail(e, LILY_ARGUMENT, "%s.splits: goes with text, not with %s", place, source);
+    return lily_script_read_source(c, holder, source, place, out, e);
+}
+
+static int read_after_think(lily_script_file *f, const lily_script_cutter *c, const json_t *v, const char *place,
+                            lily_script_reply *out, lily_err *e)
+{
+    static const char *const known[] = {"splits", NULL};
+    char inner[PLACE + 16];
+    if (!v) return LILY_OK;
+    snprintf(inner, sizeof inner, "%s.after_think", place);
+    lily_script_source *source = lily_arena_calloc(&f->arena, 1, sizeof *source);
+    if (!source) return lily_no_memory(e, sizeof *source, "a scripted reply");
+    out->after_think = source;
+    return read_source(c, v, known, inner, source, e);
+}
+
 static int read_reply(lily_script_file *f, const lily_script_cutter *c, const json_t *reply, const char *place,
                       lily_script_reply *out, lily_err *e)
 {
     static const char *const known[] = {"splits",  "delay_ms", "prefill_ms", "cut", "fail_at",
                                         "after_think", "when", "times", NULL};
-    if (!json_is_object(reply)) return lily_fail(e, LILY_ARGUMENT, "%s: not an object", place);
-    char prefix[PLACE + 1];
-    snprintf(prefix, sizeof prefix, "%s.", place);
-    TRY(unknown_keys(reply, known, lily_script_sources, prefix, e));
-    if (json_object_get(reply, "after_think"))
-        return lily_fail(e, LILY_UNSUPPORTED, "%s.after_think: not supported yet", place);
-    const char *source = NULL;
-    for (const char *const *name = lily_script_sources; *name; name++) {
-        if (!json_object_get(reply, *name)) continue;
-        if (source) return lily_fail(e, LILY_ARGUMENT, "%s: has two sources, %s and %s", place, source, *name);
-        source = *name;
-    }
-    if (!source)
-        return lily_fail(e, LILY_ARGUMENT, "%s: has no source (text, pieces, bytes_hex or repeat)", place);
-    if (json_object_get(reply, "splits") && strcmp(source, "text") != 0)
-        return lily_fail(e, LILY_ARGUMENT, "%s.splits: goes with text, not with %s", place, source);
-    TRY(lily_script_source(c, reply, source, place, out, e));
+    TRY(read_source(c, reply, known, place, &out->source, e));
+    TRY(read_after_think(f, c, json_object_get(reply, "after_think"), place, out, e));
     return read_options(f, reply, place, out, e);
 }
 
 static int read_end(lily_script_file *f, const json_t *root, lily_err *e)
 {
-    static const char *const names[] = {"error", "last", "restart", NULL};
+    static const char *const names[] = {"error", "last", "restart", "model", NULL};
     const json_t *end = json_object_get(root, "end"), *model = json_object_get(root, "model");
     if (model && !json_is_boolean(model)) return lily_fail(e, LILY_ARGUMENT, "model: not true or false");
-    if (json_is_true(model))
-        return lily_fail(e, LILY_UNSUPPORTED, "model: scripts that run the model too are not supported yet");
+    f->model = json_is_true(model);
     f->end = SCRIPT_END_ERROR;
     if (!end) return LILY_OK;
     const char *name = json_is_string(end) ? json_string_value(end) : "";
-    if (strcmp(name, "model") == 0)
-        return lily_fail(e, LILY_UNSUPPORTED, "end: \"model\" goes with \"model\": true, which is not supported yet");
     for (unsigned i = 0; names[i]; i++) {
         if (strcmp(name, names[i]) != 0) continue;
         f->end = (enum lily_script_end)i;
+        if (f->end == SCRIPT_END_MODEL && !f->model)
+            return lily_fail(e, LILY_ARGUMENT, "end: \"model\" goes with \"model\": true");
         return LILY_OK;
     }
-    return lily_fail(e, LILY_ARGUMENT, "end: not \"error\", \"last\" or \"restart\"");
+    return lily_fail(e, LILY_ARGUMENT, "end: not \"error\", \"last\", \"restart\" or \"model\"");
 }
 
-static int read_root(lily_script_file *f, const json_t *root, const lily_tokenizer *t, lily_err *e)
+static int read_root(lily_script_file *f, const json_t *root, const lily_tokenizer *t, uint32_t n_rows, lily_err *e)
 {
     static const char *const known[] = {"replies", "end", "model", NULL};
     const json_t *replies = json_object_get(root, "replies");
@@ -122,6 +140,8 @@ static int read_root(lily_script_file *f, const json_t *root, const lily_tokeniz
     if (!f->replies) return lily_no_memory(e, f->n_replies * sizeof *f->replies, "scripted replies");
     lily_script_cutter c;
     TRY(lily_script_cutter_init(&c, t, &f->arena, e));
+    c.n_rows = n_rows;
+    c.real = f->model;
     for (uint32_t i = 0; i < f->n_replies; i++) {
         char place[PLACE];
         snprintf(place, sizeof place, "replies[%u]", i);
@@ -130,12 +150,13 @@ static int read_root(lily_script_file *f, const json_t *root, const lily_tokeniz
     return LILY_OK;
 }
 
-int lily_script_file_read(lily_script_file *f, const char *path, const lily_tokenizer *t, lily_err *e)
+int lily_script_file_read(lily_script_file *f, const char *path, const lily_tokenizer *t, uint32_t n_rows,
+                          lily_err *e)
 {
     json_t *root = NULL;
     *f = (lily_script_file){0};
     TRY(lily_json_read(&root, path, MAX_FILE, e));
-    int rc = read_root(f, root, t, e);
+    int rc = read_root(f, root, t, n_rows, e);
     json_decref(root);
     if (rc == LILY_OK) return LILY_OK;
     lily_arena_free(&f->arena);

@@ -17,7 +17,7 @@ int lily_script_cutter_init(lily_script_cutter *c, const lily_tokenizer *t, lily
     int32_t n_vocab = lily_tokenizer_n_vocab(t);
     size_t n = 0;
     for (int32_t id = 0; id < n_vocab; id++) n += lily_token_is_added(t, id);
-    *c = (lily_script_cutter){t, arena, lily_arena_calloc(arena, n, sizeof *c->added), 0};
+    *c = (lily_script_cutter){.tokenizer = t, .arena = arena, .added = lily_arena_calloc(arena, n, sizeof *c->added)};
     if (!c->added) return lily_no_memory(e, n * sizeof *c->added, "added tokens");
     for (int32_t id = 0; id < n_vocab && c->n_added < n; id++) {
         size_t len;
@@ -58,7 +58,7 @@ static void add_piece(const lily_script_cutter *c, lily_buf *tokens, const char 
     add(tokens, a && a->n == n ? *a : (lily_script_token){-1, false, text, n});
 }
 
-static int take_tokens(const lily_script_cutter *c, lily_buf *tokens, lily_script_reply *out, lily_err *e)
+static int take_tokens(const lily_script_cutter *c, lily_buf *tokens, lily_script_source *out, lily_err *e)
 {
     TRY(lily_buf_ok(tokens, "a scripted reply", e));
     size_t n = tokens->len / sizeof *out->tokens;
@@ -196,23 +196,33 @@ static int repeat_source(const lily_script_cutter *c, const json_t *v, const cha
     return LILY_OK;
 }
 
-int lily_script_source(const lily_script_cutter *c, const json_t *reply, const char *name, const char *place,
-                       lily_script_reply *out, lily_err *e)
+static int tokens_source(const lily_script_cutter *c, const json_t *holder, const char *name, const char *place,
+                         lily_buf *tokens, uint64_t *times, lily_err *e)
 {
-    const json_t *v = json_object_get(reply, name);
+    const json_t *v = json_object_get(holder, name);
+    if (strcmp(name, "text") == 0) return text_source(c, v, json_object_get(holder, "splits"), place, tokens, e);
+    if (strcmp(name, "pieces") == 0) return pieces_source(c, v, place, tokens, e);
+    if (strcmp(name, "bytes_hex") == 0) return hex_source(c, v, place, tokens, e);
+    return repeat_source(c, v, place, tokens, times, e);
+}
+
+/* The model reads real tokens only. */
+static int check_real(const lily_script_cutter *c, const json_t *holder, const char *name, const char *place, lily_err *e)
+{
+    const char *splits = json_string_value(json_object_get(holder, "splits"));
+    if (!c->real || (strcmp(name, "text") == 0 && splits && strcmp(splits, "tokens") == 0)) return LILY_OK;
+    return lily_fail(e, LILY_ARGUMENT, "%s.%s: with \"model\": true a source is text with splits \"tokens\", or logits",
+                     place, name);
+}
+
+int lily_script_read_source(const lily_script_cutter *c, const json_t *holder, const char *name, const char *place,
+                            lily_script_source *out, lily_err *e)
+{
     lily_buf tokens = {0};
     uint64_t times = 1;
-    int rc;
-    if (strcmp(name, "text") == 0)
-        rc = text_source(c, v, json_object_get(reply, "splits"), place, &tokens, e);
-    else if (strcmp(name, "pieces") == 0)
-        rc = pieces_source(c, v, place, &tokens, e);
-    else if (strcmp(name, "bytes_hex") == 0)
-        rc = hex_source(c, v, place, &tokens, e);
-    else if (strcmp(name, "repeat") == 0)
-        rc = repeat_source(c, v, place, &tokens, &times, e);
-    else
-        rc = lily_fail(e, LILY_UNSUPPORTED, "%s.%s: this source is not supported yet", place, name);
+    if (strcmp(name, "logits") == 0) return lily_script_read_logits(c, json_object_get(holder, name), place, out, e);
+    int rc = tokens_source(c, holder, name, place, &tokens, &times, e);
+    if (rc == LILY_OK) rc = check_real(c, holder, name, place, e);
     if (rc == LILY_OK) rc = take_tokens(c, &tokens, out, e);
     out->times_over = times;
     lily_buf_free(&tokens);

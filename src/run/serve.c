@@ -96,7 +96,7 @@ bool lily_is_eos(const lily_loaded *m, int32_t id)
 
 /* ---- by the model ---- */
 
-static lily_pick pick_of(const lily_sampling *s, const lily_loaded *m)
+lily_pick lily_pick_of(const lily_sampling *s, const lily_loaded *m)
 {
     int32_t with_text = lily_tokenizer_n_vocab(m->tokenizer), rows = (int32_t)m->config->vocab;
     return (lily_pick){.temperature = s->temperature,
@@ -117,9 +117,9 @@ static lily_pick pick_of(const lily_sampling *s, const lily_loaded *m)
 static int begin_in(lily_turn *t, lily_session *s, lily_err *e)
 {
     const lily_ask *a = &t->r->ask;
-    t->pick = pick_of(&a->sampling, t->m);
+    t->pick = lily_pick_of(&a->sampling, t->m);
     t->token = a->tokens[a->n_tokens - 1];
-    TRY(lily_guide_begin(&t->guide, t->m, a, false, e));
+    TRY(lily_guide_begin(&t->guide, t->m, a, t->reply != NULL, e));
     TRY(lily_session_begin(s, &t->reading, e));
     lily_pool_grow(t->pool, s, t->reading.n - t->reading.n_read + 1, t->reading.fresh ? 0 : t->reading.n_wanted + 2);
     TRY(lily_turn_started(t, t->reading.n_read, e));
@@ -214,23 +214,38 @@ static int feed_guided(lily_turn *t, lily_feed *f, lily_done *done, lily_err *e)
     return rc;
 }
 
+/* What is fed next; it makes room. */
+static lily_feed feed_of(lily_turn *t, const lily_pick *pick)
+{
+    lily_pool_grow(t->pool, t->session, 1, 0);
+    return (lily_feed){
+        .tokens = &t->token, .n = 1, .pick = pick, .count = t->n_generated > 0, .cancel = &t->r->cancel};
+}
+
+static int prompt_is_read(lily_turn *t, lily_err *e)
+{
+    return t->n_generated == 0 ? lily_turn_progress(t, t->r->ask.n_tokens, e) : LILY_OK;
+}
+
+int lily_model_feed(lily_turn *t, lily_err *e)
+{
+    lily_done unasked;
+    lily_feed f = feed_of(t, NULL);
+    TRY(lily_session_feed(t->session, &f, &unasked, e));
+    return prompt_is_read(t, e);
+}
+
 /* Feeds the last token of the prompt, then the one that was chosen, and chooses the next. */
 int lily_model_reply(lily_turn *t, lily_err *e)
 {
-    const lily_ask *a = &t->r->ask;
     bool ends = false;
     lily_done done;
-    lily_feed f = {.tokens = &t->token,
-                   .n = 1,
-                   .pick = &t->pick,
-                   .count = t->n_generated > 0,
-                   .cancel = &t->r->cancel};
     TRY(lily_guide_finished(&t->guide, &ends, e));
     if (ends) return lily_turn_over(t, LILY_END_STOP);
     t->pick.draw = t->n_generated;
-    lily_pool_grow(t->pool, t->session, 1, 0);
+    lily_feed f = feed_of(t, &t->pick);
     TRY(feed_guided(t, &f, &done, e));
-    if (t->n_generated == 0) TRY(lily_turn_progress(t, a->n_tokens, e));
+    TRY(prompt_is_read(t, e));
     t->token = done.token;
     TRY(accept(t, &done, &ends, e));
     if (ends) return lily_turn_over(t, LILY_END_STOP);

@@ -9,6 +9,7 @@
 #include "run/pool.h"
 #include "run/request.h"
 #include "run/script.h"
+#include "run/script_play.h"
 
 enum lily_phase { LILY_PHASE_BEGIN, LILY_PHASE_READ, LILY_PHASE_REPLY, LILY_PHASE_OVER };
 
@@ -33,10 +34,12 @@ typedef struct lily_turn {
     lily_pick pick;
     int32_t token;                              /* fed next */
 
-    /* By a script. */
+    /* By a script; with a session too when the model runs along. */
     lily_script *script;
-    const lily_script_reply *reply;             /* NULL: none was taken */
-    uint64_t ticket, i;                         /* i: steps of reading, then tokens */
+    bool asked;                                 /* the script has named its reply */
+    const lily_script_reply *reply;             /* NULL: none was taken, and the model answers if there is one */
+    lily_play play;
+    uint64_t ticket, i;                         /* i: steps of reading */
     bool behind, paused;                        /* behind: its reader was too slow once */
 } lily_turn;
 
@@ -54,13 +57,16 @@ void lily_turn_close(lily_turn *t, int rc);
 /* Sends the END.  The request may be gone after it. */
 void lily_turn_end(lily_turn *t);
 bool lily_is_eos(const lily_loaded *m, int32_t id);
+lily_pick lily_pick_of(const lily_sampling *s, const lily_loaded *m);
 
 /* By the model.  BEGIN may leave the phase as it is: there is no room while others run. */
 int lily_model_begin(lily_turn *t, lily_err *e);
 int lily_model_read(lily_turn *t, uint32_t most, lily_err *e);
 int lily_model_reply(lily_turn *t, lily_err *e);
+/* Feeds t->token alone; what follows it is not asked for. */
+int lily_model_feed(lily_turn *t, lily_err *e);
 
-/* By a script: the next step, whatever the phase. */
+/* By a script: the next step of a phase in which the model has no part, or not the whole one. */
 int lily_script_step(lily_turn *t, lily_err *e);
 void lily_script_close_turn(lily_turn *t);
 

@@ -16,6 +16,12 @@ static void pause_ms(lily_turn *t, uint32_t ms)
     t->paused = true;
 }
 
+static void wait_for_reader(lily_turn *t)
+{
+    t->paused = false;
+    t->due = t->behind ? 0 : lily_now_ns() + KEEP_STEP_MS * 1000000ull;
+}
+
 /* ---- BEGIN and READ ---- */
 
 static uint32_t read_pause(const lily_turn *t)
@@ -24,9 +30,23 @@ static uint32_t read_pause(const lily_turn *t)
     return (uint32_t)((uint64_t)ms * (t->i + 1) / READ_STEPS - (uint64_t)ms * t->i / READ_STEPS);
 }
 
+/* The model reads the prompt, and perhaps answers too. */
+static int begin_model(lily_turn *t, lily_err *e)
+{
+    TRY(lily_model_begin(t, e));
+    if (t->session && t->reply) pause_ms(t, t->reply->prefill_ms);
+    return LILY_OK;
+}
+
 static int begin(lily_turn *t, lily_err *e)
 {
-    TRY(lily_script_take(t->script, &t->r->ask, &t->reply, &t->ticket, &t->err_code, e));
+    const lily_ask *ask = &t->r->ask;
+    if (!t->asked) {
+        TRY(lily_script_take(t->script, ask, &t->reply, &t->ticket, &t->err_code, e));
+        t->asked = true;
+        if (t->reply) TRY(lily_play_begin(&t->play, t->m, ask, t->reply, e));
+    }
+    if (t->pool) return begin_model(t, e);
     TRY(lily_turn_started(t, 0, e));
     TRY(lily_guide_begin(&t->guide, t->m, &t->r->ask, true, e));
     t->phase = LILY_PHASE_READ;
@@ -44,71 +64,54 @@ static int pretend_to_read(lily_turn *t, lily_err *e)
         pause_ms(t, read_pause(t));
         return LILY_OK;
     }
-    t->i = 0;
     t->phase = LILY_PHASE_REPLY;
-    t->paused = false;
-    t->due = lily_now_ns() + KEEP_STEP_MS * 1000000ull;
+    wait_for_reader(t);
     return LILY_OK;
 }
 
 /* ---- REPLY ---- */
 
-static int send_token(lily_turn *t, const lily_script_token *token, lily_err *e)
+static int send_step(lily_turn *t, const lily_play_step *step, lily_err *e)
 {
-    const lily_top itself = {token->id, 0};
-    const lily_sampling *sampling = &t->r->ask.sampling;
-    lily_event ev = {.id = token->id, .added = token->added, .bytes = token->bytes, .n_bytes = token->n};
-    if (sampling->logprobs && sampling->n_logprobs > 0) {
-        ev.n_top = 1;
-        ev.top = &itself;
-    }
+    lily_event ev = {.id = step->token.id,
+                     .added = step->token.added,
+                     .bytes = step->token.bytes,
+                     .n_bytes = step->token.n,
+                     .logprob = step->logprob,
+                     .n_top = step->n_top,
+                     .top = step->top};
     return lily_turn_token(t, &ev, e);
 }
 
-static int refused(lily_turn *t, lily_err *e, const char *what)
-{
-    t->err_code = "script_refused";
-    return lily_fail(e, LILY_DEVICE, "the format of the reply refuses %s of the script", what);
-}
-
-/* The end of the turn, which a format may refuse. */
-static int finish(lily_turn *t, lily_err *e)
-{
-    if (!lily_guide_may_end(&t->guide)) return refused(t, e, "the end");
-    return lily_turn_over(t, LILY_END_STOP);
-}
-
-/* The reply's tokens until its end, an end-of-turn token in it, or the limit. */
+/* The next token, or the end; the model reads the one before. */
 static int speak(lily_turn *t, lily_err *e)
 {
-    const lily_script_reply *reply = t->reply;
-    uint64_t i = t->i++;
-    if (reply->fail_at == i + 1)
-        return lily_fail(e, LILY_DEVICE, "scripted device error at token %u", (unsigned)i + 1);
-    if (i == reply->n_tokens * reply->times_over)
-        return reply->cut ? lily_turn_over(t, LILY_END_LENGTH) : finish(t, e);
-    const lily_script_token *token = &reply->tokens[i % reply->n_tokens];
-    if (token->id >= 0 && lily_is_eos(t->m, token->id) && (!t->r->ask.ignore_eos || lily_guide_binds(&t->guide)))
-        return finish(t, e);
-    bool fits;
-    TRY(lily_guide_take(&t->guide, token->id, token->bytes, token->n, &fits, e));
-    if (!fits) return refused(t, e, "a token");
-    TRY(lily_script_note_token(t->script, t->ticket, token->id, e));
-    TRY(send_token(t, token, e));
+    lily_play_step step;
+    if (t->session) TRY(lily_model_feed(t, e));
+    TRY(lily_play_next(&t->play, &t->guide, t->n_generated, &step, &t->err_code, e));
+    if (step.kind != LILY_PLAY_TOKEN)
+        return lily_turn_over(t, step.kind == LILY_PLAY_STOP ? LILY_END_STOP : LILY_END_LENGTH);
+    if (step.scripted) TRY(lily_script_note_token(t->script, t->ticket, step.token.id, e));
+    t->token = step.token.id;
+    TRY(send_step(t, &step, e));
     return t->n_generated < t->limit ? LILY_OK : lily_turn_over(t, LILY_END_LENGTH);
 }
 
 /* Before each token: first until the reader has caught up, then the reply's own pause. */
 static int reply(lily_turn *t, lily_err *e)
 {
+    if (t->i < READ_STEPS) {    /* the model has just read the prompt */
+        t->i = READ_STEPS;
+        wait_for_reader(t);
+        return LILY_OK;
+    }
     if (!t->paused) {
         t->behind = t->behind || !lily_request_caught_up(t->r);
         pause_ms(t, t->reply->delay_ms);
         if (t->reply->delay_ms) return LILY_OK;
     }
     TRY(speak(t, e));
-    t->paused = false;
-    t->due = t->behind ? 0 : lily_now_ns() + KEEP_STEP_MS * 1000000ull;
+    wait_for_reader(t);
     return LILY_OK;
 }
 
@@ -140,5 +143,6 @@ static const char *ended(enum lily_end end, bool stopped)
 
 void lily_script_close_turn(lily_turn *t)
 {
+    lily_play_end(&t->play);
     if (t->reply) lily_script_note_end(t->script, t->ticket, ended(t->end, atomic_load(&t->r->stopped)));
 }

@@ -1,22 +1,8 @@
 /* test_script.c - scripted replies: what a file may say, how it is cut into tokens, which reply is taken, what the
  * record tells. */
-#include <stdio.h>
-#include <unistd.h>
-
-#include "base/json.h"
 #include "run/script.h"
 #include "sample/json_schema.h"
-#include "text.h"
-
-static char path[256];
-
-static void write_script(const char *json)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(json, f);
-    fclose(f);
-}
+#include "scripted.h"
 
 /* ---- the file ---- */
 
@@ -30,7 +16,8 @@ static const struct {
     {"{\"replies\": [{\"text\": \"a\"}], \"ends\": \"last\"}", "ends: unknown key"},
     {"{\"replies\": [{\"text\": \"a\"}], \"end\": \"first\"}", "end:"},
     {"{\"replies\": [{\"text\": \"a\"}], \"end\": \"model\"}", "end:"},
-    {"{\"replies\": [{\"text\": \"a\"}], \"model\": true}", "model:"},
+    {"{\"replies\": [{\"text\": \"a\"}], \"model\": true}", "replies[0].text:"},
+    {"{\"replies\": [{\"text\": \"a\", \"splits\": \"tokens\"}, {\"pieces\": [\"a\"]}], \"model\": true}", "replies[1].pieces:"},
     {"{\"replies\": [{\"text\": \"a\"}], \"model\": 1}", "model:"},
     {"{\"replies\": [{\"text\": \"a\"}, {\"text\": \"b\"}, {\"text\": \"c\", \"splits\": 0}]}", "replies[2].splits:"},
     {"{\"replies\": [{\"text\": \"a\", \"splits\": \"word\"}]}", "replies[0].splits:"},
@@ -47,8 +34,18 @@ static const struct {
     {"{\"replies\": [{\"text\": \"a\", \"times\": -1}]}", "replies[0].times:"},
     {"{\"replies\": [{\"text\": \"a\", \"cut\": 1}]}", "replies[0].cut:"},
     {"{\"replies\": [{\"text\": \"a\", \"when\": 1}]}", "replies[0].when:"},
-    {"{\"replies\": [{\"text\": \"a\", \"after_think\": {}}]}", "replies[0].after_think:"},
-    {"{\"replies\": [{\"logits\": \"nan\"}]}", "replies[0].logits:"},
+    {"{\"replies\": [{\"text\": \"a\", \"after_think\": {}}]}", "replies[0].after_think: has no source"},
+    {"{\"replies\": [{\"text\": \"a\", \"after_think\": \"b\"}]}", "replies[0].after_think: not an object"},
+    {"{\"replies\": [{\"text\": \"a\", \"after_think\": {\"text\": \"b\", \"cut\": true}}]}", "replies[0].after_think.cut: unknown key"},
+    {"{\"replies\": [{\"text\": \"a\", \"after_think\": {\"text\": 1}}]}", "replies[0].after_think.text:"},
+    {"{\"replies\": [{\"logits\": \"no\"}]}", "replies[0].logits:"},
+    {"{\"replies\": [{\"logits\": [{}, 5]}]}", "replies[0].logits[1]:"},
+    {"{\"replies\": [{\"logits\": {\" a\": \"5\"}}]}", "replies[0].logits. a: not a number"},
+    {"{\"replies\": [{\"logits\": {\" a\": 1e300}}]}", "replies[0].logits. a: too large"},
+    {"{\"replies\": [{\"logits\": {\"two words\": 5}}]}", "replies[0].logits.two words: not exactly one token"},
+    {"{\"replies\": [{\"logits\": [{\"\": 5}]}]}", "replies[0].logits[0].: not exactly one token"},
+    {"{\"replies\": [{\"logits\": {\"#99999999\": 5}}]}", "replies[0].logits.#99999999: the model has no such row"},
+    {"{\"replies\": [{\"logits\": {\"#-1\": 5}}]}", "replies[0].logits.#-1:"},
     {"{\"replies\": [{\"pieces\": \"a\"}]}", "replies[0].pieces:"},
     {"{\"replies\": [{\"pieces\": [\"a\", 2]}]}", "replies[0].pieces[1]:"},
     {"{\"replies\": [{\"bytes_hex\": [\"e2\", \"8\"]}]}", "replies[0].bytes_hex[1]:"},
@@ -67,7 +64,7 @@ static void mistakes_are_named(void **state)
         lily_err e;
         lily_script *s = NULL;
         write_script(wrong[i].json);
-        int rc = lily_script_open(&s, path, lily_engine_tokenizer(g), &e);
+        int rc = lily_script_open(&s, path, lily_engine_tokenizer(g), lily_engine_config(g)->vocab, &e);
         if (rc == LILY_OK) fail_msg("taken: %s", wrong[i].json);
         if (!strstr(e.text, wrong[i].place)) fail_msg("%s\nsays: %s", wrong[i].json, e.text);
         if (strncmp(e.text, "script.json: ", 13) != 0) fail_msg("no file name: %s", e.text);
@@ -75,67 +72,10 @@ static void mistakes_are_named(void **state)
     lily_err e;
     lily_script *s = NULL;
     unlink(path);
-    check_fails(lily_script_open(&s, path, lily_engine_tokenizer(g), &e), LILY_IO, &e);
+    check_fails(lily_script_open(&s, path, lily_engine_tokenizer(g), lily_engine_config(g)->vocab, &e), LILY_IO, &e);
 }
 
 /* ---- requests ---- */
-
-static lily_engine *open_script(const char *json)
-{
-    lily_err e;
-    lily_engine *g;
-    lily_engine_options o = {.model_dir = DEMO, .device = "ref", .context = 512, .script = path};
-    write_script(json);
-    check_ok(lily_engine_open(&g, &o, &e), &e);
-    return g;
-}
-
-typedef struct outcome {
-    lily_buf pieces;                /* each token's bytes, "|" between; "*" before an added one */
-    uint32_t n, n_progress;
-    enum lily_end end;
-    lily_err err;
-    char err_code[32];
-    uint32_t n_generated;
-} outcome;
-
-static void drain(lily_request *r, outcome *out)
-{
-    *out = (outcome){0};
-    for (lily_event *ev; (ev = lily_request_wait(r)); lily_event_free(ev)) {
-        if (ev->kind == LILY_EVENT_PROGRESS) out->n_progress++;
-        if (ev->kind == LILY_EVENT_TOKEN) {
-            lily_buf_printf(&out->pieces, "%s%s", out->n++ ? "|" : "", ev->added ? "*" : "");
-            lily_buf_add(&out->pieces, ev->bytes, ev->n_bytes);
-        }
-        if (ev->kind != LILY_EVENT_END) continue;
-        out->end = ev->end;
-        out->n_generated = ev->n_generated;
-        if (ev->err) out->err = *ev->err;
-        if (ev->err_code) snprintf(out->err_code, sizeof out->err_code, "%s", ev->err_code);
-    }
-}
-
-static const int32_t prompt_ids[] = {1, 2, 3};
-
-static lily_ask ask_of(const char *prompt, int32_t reply)
-{
-    return (lily_ask){.tokens = prompt_ids,
-                      .n_tokens = 3,
-                      .prompt_text = prompt,
-                      .n_prompt_text = strlen(prompt),
-                      .endpoint = "/v1/chat/completions",
-                      .script_reply = reply};
-}
-
-static void request(lily_engine *g, const lily_ask *ask, outcome *out)
-{
-    lily_err e;
-    lily_request *r;
-    check_ok(lily_engine_submit(g, ask, &r, &e), &e);
-    drain(r, out);
-    lily_request_free(r);
-}
 
 static void check_reply(lily_engine *g, const char *prompt, const char *pieces, enum lily_end end)
 {
@@ -342,20 +282,6 @@ static void logprobs_are_their_own(void **state)
 
 /* ---- pauses and the record ---- */
 
-static json_t *record(lily_engine *g)
-{
-    lily_err e;
-    lily_buf text = {0};
-    json_t *root;
-    check_ok(lily_engine_script_record(g, &text, &e), &e);
-    check_ok(lily_json_parse(&root, text.data, text.len, "record", &e), &e);
-    lily_buf_free(&text);
-    return root;
-}
-
-static const json_t *entry(const json_t *root, size_t i) { return json_array_get(json_object_get(root, "requests"), i); }
-static const char *text_of(const json_t *entry, const char *key) { return json_string_value(json_object_get(entry, key)); }
-
 static void wait_for(lily_request *r, enum lily_event_kind kind)
 {
     bool found = false;
@@ -483,9 +409,7 @@ static void record_keeps_the_last(void **state)
 /* The demo model's tokenizer serves the tests of the file alone. */
 static int setup(void **state)
 {
-    snprintf(path, sizeof path, "%s", "/tmp/lily-test-XXXXXX");
-    assert_non_null(mkdtemp(path));
-    strcat(path, "/script.json");
+    script_setup();
     *state = open_script("{\"replies\": [{\"text\": \"a\"}]}");
     return 0;
 }
@@ -493,9 +417,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     lily_engine_close(*state);
-    unlink(path);
-    *strrchr(path, '/') = 0;
-    rmdir(path);
+    script_teardown();
     return 0;
 }
 
