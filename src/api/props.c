@@ -40,9 +40,9 @@ static void put_memory(lily_buf *out, lily_engine *g)
     const lily_memory *m = lily_engine_memory(g);
     lily_buf_printf(out,
                     "\"memory\":{\"planned_bytes\":%" PRIu64 ",\"weights_bytes\":%" PRIu64 ",\"device_bytes\":%" PRIu64
-                    ",\"kv_bytes\":%" PRIu64 ",\"state_bytes\":%" PRIu64 ",\"cache_bytes\":%" PRIu64
-                    ",\"scratch_bytes\":%" PRIu64 "},",
-                    m->planned, m->weights, m->device, m->kv, m->state, m->cache, m->scratch);
+                    ",\"kv_bytes\":%" PRIu64 ",\"state_bytes\":%" PRIu64 ",\"replies_bytes\":%" PRIu64
+                    ",\"cache_bytes\":%" PRIu64 ",\"scratch_bytes\":%" PRIu64 "},",
+                    m->planned, m->weights, m->device, m->kv, m->state, m->replies, m->cache, m->scratch);
 }
 
 static void put_plans(lily_buf *out, lily_engine *g)

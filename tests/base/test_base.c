@@ -11,8 +11,10 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "base/sha256.h"
 #include "base/utf8.h"
 
 static void sentences_stay_printable(void **state)
@@ -197,6 +199,69 @@ static void utf8_accepts_exactly_the_scalar_values(void **state)
     assert_false(open);
 }
 
+/* FIPS 180-4's examples: none, one and two blocks, with the length in the same block or one of its own. */
+static void sha256_known_answers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *hex;
+    } known[] = {
+        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+        {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu",
+         "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        uint8_t hash[LILY_SHA256_BYTES];
+        char hex[2 * LILY_SHA256_BYTES + 1];
+        lily_sha256(known[i].text, strlen(known[i].text), hash);
+        for (int b = 0; b < LILY_SHA256_BYTES; b++) snprintf(hex + 2 * b, 3, "%02x", hash[b]);
+        assert_string_equal(hex, known[i].hex);
+    }
+}
+
+/* What a line of the log looks like, through a file in the place of standard error. */
+static void logged(char *out, size_t room, enum lily_log_level level, const char *text, const char *members)
+{
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    int before = dup(STDERR_FILENO);
+    dup2(fileno(f), STDERR_FILENO);
+    lily_log_event(level, text, members);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(f);
+    out[fread(out, 1, room - 1, f)] = 0;
+    fclose(f);
+}
+
+static void log_lines(void **state)
+{
+    (void)state;
+    char line[8192], longer[4000];
+    lily_err e;
+    json_t *json;
+    logged(line, sizeof line, LILY_LOG_INFO, "text", ",\"x\":1");
+    assert_string_equal(line, "lily: text\n");
+    logged(line, sizeof line, LILY_LOG_DEBUG, "text", "");
+    assert_string_equal(line, "");
+    lily_log_set_format(LILY_LOG_JSON);
+    logged(line, sizeof line, LILY_LOG_WARN, "a \"b\" \\ \n\x1b \xff\xc3\xa9", ",\"x\":1");
+    check_ok(lily_json_parse(&json, line, strlen(line), "a line", &e), &e);
+    assert_string_equal(json_string_value(json_object_get(json, "message")), "a \"b\" \\ \n\x1b \xc3\xa9");
+    assert_string_equal(json_string_value(json_object_get(json, "level")), "warn");
+    assert_int_equal(json_integer_value(json_object_get(json, "x")), 1);
+    json_decref(json);
+    memset(longer, 1, sizeof longer - 1);    /* six bytes each when escaped: cut, but still JSON */
+    longer[sizeof longer - 1] = 0;
+    logged(line, sizeof line, LILY_LOG_INFO, longer, "");
+    check_ok(lily_json_parse(&json, line, strlen(line), "a line", &e), &e);
+    json_decref(json);
+    lily_log_set_format(LILY_LOG_TEXT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +275,8 @@ int main(void)
         cmocka_unit_test(philox_known_answers),
         cmocka_unit_test(bf16_rounds_to_even),
         cmocka_unit_test(utf8_accepts_exactly_the_scalar_values),
+        cmocka_unit_test(sha256_known_answers),
+        cmocka_unit_test(log_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
