@@ -267,6 +267,20 @@ def test_errors(client, api):
     assert api.http.post(PATH, content=b"{").json()["type"] == "error"
 
 
+def test_errors_before_the_request_is_read(scripted):
+    """Keys and limits are checked where no protocol is known yet: the library would not know the error."""
+    server = scripted([{"text": "x", "times": 0}], "--api-key", "secret", "--max-body-mib", "1")
+    for key in ({"api_key": "secret"}, {"api_key": None, "auth_token": "secret"}):
+        c = anthropic.Anthropic(base_url=server.base, max_retries=0, **key)
+        assert text_of(ask(c)) == "x"
+    with pytest.raises(anthropic.AuthenticationError) as e:
+        ask(anthropic.Anthropic(base_url=server.base, max_retries=0, api_key="no"))
+    assert e.value.body["type"] == "error" and e.value.body["error"]["type"] == "authentication_error"
+    with pytest.raises(anthropic.RequestTooLargeError) as e:
+        ask(c, messages=[{"role": "user", "content": "x" * 2**21}])
+    assert e.value.body["error"]["type"] == "request_too_large"
+
+
 def test_errors_of_the_engine(scripted):
     """An error behind the headers would look like the end of the answer."""
     server = scripted([{"text": "a" * 20, "splits": "char", "fail_at": 1, "times": 2},
