@@ -21,6 +21,7 @@ static int read_messages(void *self, lily_talk_request *q, json_t *body, lily_re
     int rc = lily_anthropic_chat_body(body, d.kwargs, &chat, r);
     json_decref(body);
     if (rc == LILY_OK) rc = lily_openai_request_read(&t->q, chat, &d, r);
+    if (rc != LILY_OK) lily_anthropic_names(r);
     q->chat = &t->q.chat;
     q->stream = t->q.stream;
     return rc;
@@ -33,6 +34,12 @@ static void begin_messages(void *self, const lily_talk_request *q)
     t->head.stop = t->q.stop;
     t->head.stop_len = t->q.stop_len;
     t->stream.head = t->answer.head = &t->head;
+}
+
+static void refused(void *self, lily_refusal *r)
+{
+    (void)self;
+    lily_anthropic_names(r);
 }
 
 static void free_messages(void *self)
@@ -71,6 +78,7 @@ static const lily_protocol anthropic_messages = {
     .size = sizeof(messages_talk),
     .read = read_messages,
     .begin = begin_messages,
+    .refused = refused,
     .free = free_messages,
     .open = open_stream,
     .event = stream_event,

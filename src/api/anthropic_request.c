@@ -520,3 +520,16 @@ int lily_anthropic_chat_body(const json_t *body, const json_t *kwargs, json_t **
     if (rc != LILY_OK) json_decref(c.made);
     return rc;
 }
+
+void lily_anthropic_names(lily_refusal *r)
+{
+    static const char *const names[][2] = {{"response_format.json_schema", "output_config.format"},
+                                           {".function.parameters", ".input_schema"}};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        char rest[LILY_ERR_TEXT];
+        char *at = strstr(r->err.text, names[i][0]);
+        if (!at) continue;
+        snprintf(rest, sizeof rest, "%s", at + strlen(names[i][0]));
+        snprintf(at, sizeof r->err.text - (size_t)(at - r->err.text), "%s%s", names[i][1], rest);
+    }
+}

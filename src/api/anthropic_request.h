@@ -16,5 +16,7 @@
  * or NULL: without a field `thinking` they decide, and thinking is off where they say nothing, for a client that does
  * not ask for thinking blocks need not know them. */
 int lily_anthropic_chat_body(const json_t *body, const json_t *kwargs, json_t **out, lily_refusal *r);
+/* Gives back Anthropic's names of fields in a refusal of the chat request. */
+void lily_anthropic_names(lily_refusal *r);
 
 #endif

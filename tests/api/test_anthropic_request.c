@@ -298,10 +298,36 @@ static void test_ranges(void **state)
         json_t *body = parse(text), *out;
         check_ok(lily_anthropic_chat_body(body, NULL, &out, &r), &r.err);
         check_fails(lily_openai_request_read(&q, out, &d, &r), LILY_ARGUMENT, &r.err);
+        lily_anthropic_names(&r);
         assert_memory_equal(r.err.text, bad[i] + 1, strcspn(bad[i] + 1, "\""));
         lily_openai_request_free(&q);
         json_decref(body);
     }
+}
+
+static void test_names_in_refusals(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"response_format.json_schema.schema: #: 'not' is not supported",
+         "output_config.format.schema: #: 'not' is not supported"},
+        {"tools[3].function.parameters: #/a: no", "tools[3].input_schema: #/a: no"},
+        {"max_tokens must be an integer", "max_tokens must be an integer"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        lily_refusal r = {0};
+        lily_refuse(&r, LILY_ARGUMENT, NULL, "%s", rows[i][0]);
+        lily_anthropic_names(&r);
+        assert_string_equal(r.err.text, rows[i][1]);
+    }
+    lily_refusal r = {0};    /* the longest sentence stays one */
+    char text[LILY_ERR_TEXT];
+    memset(text, 'x', sizeof text - 1);
+    memcpy(text, "response_format.json_schema", strlen("response_format.json_schema"));
+    text[sizeof text - 1] = '\0';
+    lily_refuse(&r, LILY_ARGUMENT, NULL, "%s", text);
+    lily_anthropic_names(&r);
+    assert_memory_equal(r.err.text, "output_config.formatxxx", 23);
 }
 
 int main(void)
@@ -312,6 +338,7 @@ int main(void)
         cmocka_unit_test(test_tools_loaded_late),
         cmocka_unit_test(test_thinking),   cmocka_unit_test(test_format_and_context),
         cmocka_unit_test(test_refused),    cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_names_in_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
