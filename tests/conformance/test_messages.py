@@ -243,6 +243,28 @@ def test_models(client, api):
     assert client.models.retrieve(api.model).display_name == api.model
 
 
+@pytest.mark.parametrize("thinking", [OFF, ON], ids=["off", "on"])
+def test_each_turn_reads_only_what_is_new(spawn, thinking):
+    """Each turn of an agent would read the whole conversation again. Sampled, since greedy text is the easy case."""
+    c = anthropic.Anthropic(base_url=spawn().base, api_key="none", max_retries=0)
+    keep = {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}
+    messages, before, turns = [], 0, 0
+    for n, city in enumerate(("Oslo", "Lima", "Paris", "Rome")):
+        messages.append({"role": "user", "content": [{"type": "text", "text": f"What is the weather in {city}?"}]})
+        for _ in range(3):
+            m = ask(c, max_tokens=200, messages=messages, tools=[WEATHER], thinking=thinking,
+                    extra_body={"temperature": 1, "seed": 7 * n + turns, **keep})
+            assert m.usage.cache_read_input_tokens == before, f"turn {turns}"
+            before, turns = total(m.usage) + m.usage.output_tokens, turns + 1
+            messages.append({"role": "assistant", "content": m.content})
+            results = [{"type": "tool_result", "tool_use_id": b.id, "content": "Sunny, 21 degrees"}
+                       for b in m.content if b.type == "tool_use"]
+            if not results:
+                break
+            messages.append({"role": "user", "content": results})
+    assert turns > 4
+
+
 def test_count_tokens(client):
     """An agent would overrun the context, or compact too early."""
     messages = [{"role": "user", "content": "hello there, how are you today?"}]
