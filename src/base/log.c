@@ -68,5 +68,7 @@ void lily_log(enum lily_log_level level, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';    /* words of a client may be in it */
     lily_log_event(level, text, "");
 }

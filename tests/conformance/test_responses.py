@@ -6,7 +6,7 @@ import openai
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-from support import Stream, refused
+from support import Api, Stream, refused
 
 PATH = "/v1/responses"
 EVENT = TypeAdapter(ResponseStreamEvent)
@@ -183,6 +183,24 @@ def test_tools_in_namespaces(scripted):
     for name in ("mcp__files__read", "mcp__files__list", "shell"):
         assert name in prompt_of(server)
     assert "web_search" not in prompt_of(server) and "<function=mcp__files__read>" in prompt_of(server, 2)
+
+
+def test_tools_that_openai_runs(spawn, tmp_path):
+    """The whole request refused is Codex refused; what is left out must be told, and must not forge a line of the log."""
+    script = tmp_path / "replies.json"
+    script.write_text(json.dumps({"replies": [{"text": "ok"}]}))
+    p = spawn("--script", str(script))
+    d = ask(Api(p.base), tools=[{"type": "web_search"}, READ, {"type": "new\nlily: ready"}])
+    assert d["tools"] == [READ]
+    lines = [x for x in p.tail().splitlines() if "tools[" in x]
+    assert len(lines) == 2 and "web_search" in lines[0] and "new?lily" in lines[1]
+
+
+def test_numbers_of_any_size(scripted):
+    """A schema that is told back must be the one that came."""
+    tool = {**READ, "parameters": {"type": "object", "properties": {"n": {"type": "integer", "maximum": 18446744073709551616}}}}
+    server = scripted([{"text": "ok"}])
+    assert "18446744073709551616" in json.dumps(ask(server, tools=[tool])["tools"]) and "18446744073709551616" in prompt_of(server)
 
 
 def test_custom_tools(scripted):
