@@ -103,13 +103,14 @@ static const lily_field fields[] = {
     {"return_progress", LILY_FIELD_UNSUPPORTED, 0, 0, 0, NULL},
 };
 
-/* Here logprobs is a number, and in a chat request two fields. */
+/* Here logprobs is a number, and in a chat request two fields, which knows no echo. */
 static json_t *chat_body(const lily_completions_request *q)
 {
     json_t *body = json_copy(q->body);
     if (!body) return NULL;
     json_object_del(body, "logprobs");
     json_object_del(body, "top_logprobs");
+    json_object_del(body, "echo");
     if (!q->with_logprobs) return body;
     if (json_object_set_new(body, "logprobs", json_true()) == 0 &&
         json_object_set_new(body, "top_logprobs", json_integer(q->logprobs)) == 0)

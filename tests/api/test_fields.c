@@ -154,6 +154,11 @@ static void test_refused(void **state)
         {"thinking", "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":true}"},
         {"guided_json", "\"guided_json\":{\"type\":\"object\"}"},
         {"typical_p", "\"typical_p\":0.5"},
+        {"repeat_penalty", "\"repeat_penalty\":1.1"},
+        {"chat_template", "\"chat_template\":\"{{ messages }}\""},
+        {"echo", "\"echo\":true"},
+        {"n_predict", "\"n_predict\":100"},
+        {"stop_token_ids", "\"stop_token_ids\":[1]"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         lily_openai_request q;
@@ -173,7 +178,9 @@ static void test_values_that_ask_for_nothing(void **state)
     lily_refusal r;
     check_ok(read_fields(&q,
                          "\"functions\":[],\"guided_json\":null,\"typical_p\":1.0,\"mirostat\":0,\"best_of\":1,"
-                         "\"min_tokens\":0,\"use_beam_search\":false,\"grammar\":\"\",\"thinking_budget\":-1",
+                         "\"min_tokens\":0,\"use_beam_search\":false,\"grammar\":\"\",\"thinking_budget\":-1,"
+                         "\"repeat_penalty\":1,\"n_predict\":-1,\"echo\":false,\"metadata\":{\"a\":\"b\"},\"user\":\"u\","
+                         "\"store\":true,\"service_tier\":\"auto\",\"prompt_cache_key\":\"k\",\"verbosity\":\"low\"",
                          &r),
              &r.err);
     lily_openai_request_free(&q);
