@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -135,9 +136,11 @@ static void put_request(lily_buf *out, const char *id, const lily_http_req *req)
 static int open_file(const char *dir, const char *id)
 {
     char when[32];
-    time_t now = time(NULL);
+    struct timespec now;
     struct tm utc;
-    strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", gmtime_r(&now, &utc));
+    clock_gettime(CLOCK_REALTIME, &now);
+    size_t n = strftime(when, sizeof when, "%Y%m%dT%H%M%S", gmtime_r(&now.tv_sec, &utc));
+    snprintf(when + n, sizeof when - n, ".%03ldZ", now.tv_nsec / 1000000);
     lily_buf name = {0};
     lily_buf_printf(&name, "%s/%s-%s.jsonl", dir, when, id);
     /* A client may send an id twice; colons and dots of its own are harmless behind the time. */

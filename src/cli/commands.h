@@ -10,6 +10,10 @@ int lily_cmd_serve(const lily_args *a, lily_err *e);
 int lily_cmd_score(const lily_args *a, lily_err *e);
 int lily_cmd_bench(const lily_args *a, lily_err *e);
 int lily_cmd_inspect(const lily_args *a, lily_err *e);
+int lily_cmd_replay(const lily_args *a, lily_err *e);
+
+/* The path of the running program, or false. */
+bool lily_program_path(char *out, size_t room);
 
 /* Engine options out of the arguments that commands share.  Without --model the demo model is looked for beside
  * the program and in the source tree; one line on standard error says so.  The strings belong to `a` and to

@@ -15,8 +15,7 @@
 #include <mach-o/dyld.h>
 #endif
 
-/* The path of the running program, or false. */
-static bool program_path(char *out, size_t room)
+bool lily_program_path(char *out, size_t room)
 {
 #if defined(__APPLE__)
     uint32_t n = (uint32_t)room;
@@ -37,7 +36,7 @@ static char *find_demo_model(void)
 {
     static const char *const places[] = {"../share/lily/demo", "../models/demo"};
     char path[PATH_MAX];
-    if (!program_path(path, sizeof path)) return NULL;
+    if (!lily_program_path(path, sizeof path)) return NULL;
     char *slash = strrchr(path, '/');
     if (slash) *slash = 0;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {

@@ -103,6 +103,11 @@ static void print_bash(FILE *f)
     fputs("    completions) options='bash zsh fish' ;;\n    help) options='", f);
     put_command_names(f);
     fputs("' ;;\n    esac\n"
+          "    if [[ ${COMP_WORDS[1]} == replay && $word != -* ]]; then\n"
+          "        compopt -o filenames\n"
+          "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
+          "        return\n"
+          "    fi\n"
           "    COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
           "}\n"
           "complete -F _lily lily\n", f);
@@ -167,7 +172,9 @@ static void print_zsh(FILE *f)
         fprintf(f, "    %s)\n        _arguments \\\n", c->name);
         for (int o = 0; o < N_OPTIONS; o++)
             if (lily_option_at(o)->commands & c->command) zsh_option(f, lily_option_at(o));
-        fputs(c->command == INSPECT ? "            ':what:(plan)' ;;\n" : "            && return ;;\n", f);
+        fputs(c->command == INSPECT  ? "            ':what:(plan)' ;;\n"
+              : c->command == REPLAY ? "            ':trace:_files' ;;\n"
+                                     : "            && return ;;\n", f);
     }
     fputs("    completions) _values shell bash zsh fish ;;\n"
           "    help) _describe command commands ;;\n"
@@ -212,6 +219,7 @@ static void print_fish(FILE *f)
     }
     for (int i = 0; i < N_OPTIONS; i++) fish_option(f, lily_option_at(i));
     fputs("complete -c lily -n '__fish_seen_subcommand_from inspect' -a plan\n"
+          "complete -c lily -n '__fish_seen_subcommand_from replay' -F\n"
           "complete -c lily -n '__fish_seen_subcommand_from completions' -a 'bash zsh fish'\n", f);
 }
 

@@ -19,6 +19,7 @@ static const lily_command_text commands[] = {
     {SCORE, "score", "score (--text FILE | --ids FILE) [options]", "log-likelihood of a text, for comparisons"},
     {BENCH, "bench", "bench [options]", "measure how fast prompts are read and tokens come"},
     {INSPECT, "inspect", "inspect [plan] [options]", "what would be loaded, what would run, how much memory"},
+    {REPLAY, "replay", "replay TRACE [options]", "ask again what a trace of lily serve --trace holds, and compare"},
     {0, "completions", "completions bash|zsh|fish", "a completion script for a shell"},
     {0, "man", "man", "the manual page: lily man | man -l -"},
 };
@@ -91,7 +92,8 @@ int lily_args_parse(lily_args *a, enum lily_command command, int argc, char **ar
     for (int i = 2; i < argc; i++) {
         const char *word = argv[i], *value;
         if (word[0] != '-' || !word[1]) {
-            if (command != INSPECT || a->word || strcmp(word, "plan") != 0)
+            bool fits = command == REPLAY || (command == INSPECT && strcmp(word, "plan") == 0);
+            if (!fits || a->word)
                 return lily_fail(e, LILY_ARGUMENT, "unexpected '%s' (see lily %s --help)", word,
                                  lily_command_name(command));
             a->word = word;

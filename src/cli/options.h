@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-enum lily_command { CHAT = 1, SERVE = 2, SCORE = 4, BENCH = 8, INSPECT = 16 };
+enum lily_command { CHAT = 1, SERVE = 2, SCORE = 4, BENCH = 8, INSPECT = 16, REPLAY = 32 };
 
 enum lily_option {
 #define X(id, name, letter, metavar, commands, help) OPT_##id,
@@ -21,7 +21,7 @@ enum lily_option {
 typedef struct lily_args {
     enum lily_command command;
     const char *value[N_OPTIONS];   /* NULL: not given; "" for a switch; points into argv, but see `joined` */
-    const char *word;               /* the word after the command (inspect plan), or NULL */
+    const char *word;               /* the word after the command (inspect plan, replay TRACE), or NULL */
     lily_buf joined[N_OPTIONS];     /* of those that may be given several times */
 } lily_args;
 

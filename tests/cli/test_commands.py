@@ -28,7 +28,7 @@ def demo(source_dir):
 
 def test_help_and_version(lily):
     assert "chat" in lily("--help").stdout
-    for command in ("chat", "serve", "score", "bench", "inspect"):
+    for command in ("chat", "serve", "score", "bench", "inspect", "replay"):
         help_text = lily(command, "--help")
         assert help_text.returncode == 0 and "--model" in help_text.stdout
         assert lily("help", command).stdout == help_text.stdout

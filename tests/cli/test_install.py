@@ -39,7 +39,7 @@ def long_options(lily, command):
 
 def test_manual_names_every_option(lily):
     page = lily("man").stdout.replace("\\-", "-")
-    for command in ("chat", "serve", "score", "bench", "inspect"):
+    for command in ("chat", "serve", "score", "bench", "inspect", "replay"):
         missing = [o for o in long_options(lily, command) if o not in page]
         assert not missing
 

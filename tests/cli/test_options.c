@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "cli/options.h"
 
-static const enum lily_command all[] = {CHAT, SERVE, SCORE, BENCH, INSPECT};
+static const enum lily_command all[] = {CHAT, SERVE, SCORE, BENCH, INSPECT, REPLAY};
 enum { N_ALL = sizeof all / sizeof all[0] };
 
 static int parse(lily_args *a, enum lily_command c, lily_err *e, const char *first, const char *second)

@@ -1,8 +1,10 @@
 """What operators read and set: metrics, properties, the log, limits, traces."""
+import glob
 import json
 import re
 import socket
 import stat
+import subprocess
 import time
 
 import httpx
@@ -274,3 +276,57 @@ def test_no_folder_for_traces(spawn, tmp_path):
     (tmp_path / "file").touch()
     p = spawn("--trace", str(tmp_path / "file"), wait=False)
     assert 0 < p.popen.wait(20) < 126 and "file" in p.tail()
+
+
+@pytest.fixture
+def lily(build_dir, source_dir):
+    def run(*args):
+        return subprocess.run([build_dir / "lily", *args, "--model", source_dir / "models/demo"], capture_output=True,
+                              text=True, timeout=120)
+    return run
+
+
+def test_replay_command(spawn, lily, tmp_path):
+    """Whoever gets a bug report could not reproduce it with one command."""
+    folder = tmp_path / "t"
+    p = spawn("--trace", str(folder), "--ctx-size", "4096", "--without", "fuse-qk", "--api-key", "secret")
+    api = Api(p.base)
+    api.http.headers["x-api-key"] = "secret"
+    turns = [{"role": "user", "content": "Tell me a story."}]
+    for n in range(3):    # with chance, a growing history, thinking in it, streamed and not
+        body = {"messages": turns, "max_tokens": 20, "temperature": 1.0, "stream": n == 1, "stop": ["zzz"]}
+        if n == 1:
+            turns = turns + [{"role": "assistant", "content": "It was late."}]
+            assert api.post(CHAT, body).status_code == 200
+        else:
+            message = api.post(CHAT, body).json()["choices"][0]["message"]
+            turns = turns + [{k: v for k, v in message.items() if k in ("role", "content", "reasoning_content")}]
+        turns = turns + [{"role": "user", "content": "And then?"}]
+    api.post(CHAT, {"messages": "broken"})
+    found = traces(folder, 4)
+    p.terminate()
+    p.popen.wait(20)
+    r = lily("replay", folder)
+    assert r.returncode == 0, r.stdout + r.stderr
+    assert r.stdout.splitlines() == [f"{path.name}: the same {n} tokens" for path, n in zip(found, (20, 20, 20, 0))]
+    assert lily("replay", found[0]).returncode == 0
+    assert not glob.glob("/tmp/lily-replay-*")
+
+    text = found[0].read_text()
+    token = re.search(r'"token":(\d+)', text)[1]
+    found[0].write_text(text.replace(f'"token":{token}', '"token":7', 1).replace('"commit":"', '"commit":"x', 1))
+    r = lily("replay", found[0])
+    assert r.returncode == 8 and f"token 0 is 7 then, {token} now" in r.stdout and "another commit" in r.stdout
+
+
+def test_replay_refuses_what_is_no_trace(lily, tmp_path, scripted):
+    (tmp_path / "x.jsonl").write_text('{"a": 1}\n')
+    (tmp_path / "y.jsonl").write_text("nonsense\n")
+    (tmp_path / "empty").mkdir()
+    for name, words in [("x.jsonl", "not a trace"), ("y.jsonl", "y.jsonl"), ("empty", "no trace"), ("none", "No such")]:
+        r = lily("replay", tmp_path / name)
+        assert 0 < r.returncode < 126 and words in r.stderr.splitlines()[-1]
+    folder = tmp_path / "t"
+    scripted(REPLY, "--trace", str(folder)).chat("hi")
+    r = lily("replay", folder)
+    assert r.returncode == 5 and "script" in r.stderr
