@@ -173,7 +173,9 @@ static int wait_ready(const child *c, lily_err *e)
 
 static int start(child *c, const lily_args *a, const record *first, lily_err *e)
 {
-    strcpy(c->dir, "/tmp/lily-replay-XXXXXX");
+    static const char name[] = "/tmp/lily-replay-";
+    memcpy(c->dir, name, sizeof name - 1);
+    memset(c->dir + sizeof name - 1, 'X', 6);    /* for mkdtemp to fill */
     if (!mkdtemp(c->dir)) return lily_fail(e, LILY_IO, "no folder in /tmp: %s", strerror(errno));
     snprintf(c->socket, sizeof c->socket, "%s/socket", c->dir);
     snprintf(c->traces, sizeof c->traces, "%s/traces", c->dir);
