@@ -113,7 +113,8 @@ static void end_block(lily_anthropic_stream *s, lily_buf *out)
 }
 
 /* `block`: the whole block, still empty, as JSON; for a call up to its input. */
-static void begin_block(lily_anthropic_stream *s, enum lily_anthropic_block kind, const lily_answer_event *ev, lily_buf *out)
+static void begin_block(lily_anthropic_stream *s, enum lily_anthropic_block kind, const lily_answer_event *ev,
+                        lily_buf *out)
 {
     end_block(s, out);
     s->block = kind;
@@ -131,7 +132,8 @@ static void begin_block(lily_anthropic_stream *s, enum lily_anthropic_block kind
     close_event(out);
 }
 
-static void put_delta(lily_anthropic_stream *s, const lily_answer_event *ev, const char *type, const char *key, lily_buf *out)
+static void put_delta(const lily_anthropic_stream *s, const lily_answer_event *ev, const char *type, const char *key,
+                      lily_buf *out)
 {
     open_delta(s, out, type, key);
     lily_json_put_string(out, ev->text, ev->n);
@@ -191,7 +193,8 @@ static void keep_block(lily_anthropic_answer *a)
         put_tool_head(out, lily_buf_str(&a->name), a->name.len);
         lily_buf_add(out, lily_buf_str(&a->text), a->text.len);
     } else {
-        lily_buf_puts(out, a->block == LILY_BLOCK_TEXT ? "{\"type\":\"text\",\"text\":" : "{\"type\":\"thinking\",\"thinking\":");
+        const char *type = a->block == LILY_BLOCK_TEXT ? "text" : "thinking";
+        lily_buf_printf(out, "{\"type\":\"%s\",\"%s\":", type, type);
         lily_json_put_string(out, lily_buf_str(&a->text), a->text.len);
     }
     if (a->block == LILY_BLOCK_THINKING)

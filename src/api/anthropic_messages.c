@@ -49,7 +49,10 @@ static void free_messages(void *self)
     lily_openai_request_free(&t->q);
 }
 
-static void open_stream(void *self, lily_buf *out) { lily_anthropic_stream_open(&((messages_talk *)self)->stream, out); }
+static void open_stream(void *self, lily_buf *out)
+{
+    lily_anthropic_stream_open(&((messages_talk *)self)->stream, out);
+}
 
 static void stream_event(void *self, const lily_answer_event *ev, lily_buf *out)
 {
