@@ -75,7 +75,7 @@ static int find_model(const lily_args *a, char **dir, lily_err *e)
 
 int lily_engine_options_from(const lily_args *a, lily_engine_options *o, char **model_dir, lily_err *e)
 {
-    uint64_t threads, context, chunk, mib;
+    uint64_t threads, context, chunk, mib, cache;
     *o = (lily_engine_options){.device = "auto", .progress = lily_show_progress};
     if (lily_arg_given(a, OPT_DEVICE)) o->device = a->value[OPT_DEVICE];
     if (lily_arg_given(a, OPT_SCRIPT)) o->script = a->value[OPT_SCRIPT];
@@ -83,6 +83,8 @@ int lily_engine_options_from(const lily_args *a, lily_engine_options *o, char **
     TRY(lily_arg_uint(a, OPT_CTX_SIZE, 1, INT32_MAX, 0, &context, e));
     TRY(lily_arg_uint(a, OPT_CHUNK, 1, 1 << 20, 0, &chunk, e));
     TRY(lily_arg_uint(a, OPT_MEMORY_MIB, 1, UINT64_MAX >> 20, 0, &mib, e));
+    TRY(lily_arg_uint(a, OPT_CACHE_MIB, 0, UINT64_MAX >> 21, 0, &cache, e));
+    if (lily_arg_given(a, OPT_CACHE_MIB)) o->cache_bytes = cache ? cache << 20 : LILY_NO_CACHE;
     if (lily_arg_given(a, OPT_WITHOUT)) TRY(lily_ablation_parse(a->value[OPT_WITHOUT], &o->ablated, e));
     o->threads = (uint32_t)threads;
     o->context = (uint32_t)context;

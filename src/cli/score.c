@@ -129,6 +129,7 @@ int lily_cmd_score(const lily_args *a, lily_err *e)
     if (lily_arg_given(a, OPT_TEXT) == lily_arg_given(a, OPT_IDS))
         return lily_fail(e, LILY_ARGUMENT, "score needs either --text FILE or --ids FILE");
     TRY_TO(done, lily_engine_options_from(a, &o, &dir, e));
+    o.cache_bytes = LILY_NO_CACHE;
     /* What can be wrong without the model is found before the weights are read. */
     if (lily_arg_given(a, OPT_WINDOWS)) TRY_TO(done, lily_arg_list(a, OPT_WINDOWS, &windows, &n_windows, e));
     if (lily_arg_given(a, OPT_IDS))

@@ -26,7 +26,7 @@ static int start(lily_engine *g, const lily_engine_options *o, lily_err *e)
 {
     TRY(load(g, o, e));
     if (!g->script || lily_script_runs_model(g->script))
-        TRY(lily_pool_new(&g->pool, &g->m, g->m.memory.cache, e));
+        TRY(lily_pool_new(&g->pool, &g->m, e));
     TRY(lily_replies_new(&g->replies, LILY_REPLIES_BYTES, e));
     g->parallel = o->parallel ? o->parallel : LILY_DEFAULT_PARALLEL;
     g->turn = lily_calloc(g->parallel, sizeof *g->turn);
@@ -159,7 +159,7 @@ void lily_engine_get_stats(lily_engine *g, lily_engine_stats *out)
     out->snapshots = kept.snapshots;
     out->kept_bytes = cleared ? 0 : kept.kept_bytes;
     out->running_bytes = kept.running_bytes;
-    out->cache_bytes = g->m.memory.cache;
+    out->cache_bytes = g->m.kept;
 }
 
 void lily_engine_cache_clear(lily_engine *g)

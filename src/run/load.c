@@ -94,9 +94,13 @@ static void estimate(lily_loaded *m, const lily_engine_options *o)
     y->replies = LILY_REPLIES_BYTES;
     y->scratch = m->decode->scratch_bytes + m->prefill->scratch_bytes;
     y->planned = y->weights + y->device + y->kv + y->state + y->replies + y->scratch;
-    y->cache = o->cache_bytes == LILY_NO_CACHE ? 0
-               : o->cache_bytes               ? o->cache_bytes
-                                              : default_cache(y, o->memory_limit);
+    if (o->cache_bytes == 0) {
+        /* When nobody runs, what was planned for the one that does keeps one more. */
+        y->cache = default_cache(y, o->memory_limit);
+        m->kept = y->cache + y->kv + y->state;
+    } else if (o->cache_bytes != LILY_NO_CACHE) {
+        m->kept = y->cache = o->cache_bytes;
+    }
     y->planned += y->cache;
 }
 

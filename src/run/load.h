@@ -25,6 +25,7 @@ typedef struct lily_loaded {
     uint32_t context, chunk;        /* tokens in all; prompt tokens a run at most */
     uint64_t ablated;
     lily_memory memory;
+    uint64_t kept;                  /* bytes that conversations which nobody runs may hold */
     char device_text[128];
 
     const lily_dev_ops *ops;

@@ -24,13 +24,13 @@ struct lily_pool {
     entry at[MOST];
 };
 
-int lily_pool_new(lily_pool **out, const lily_loaded *m, uint64_t budget, lily_err *e)
+int lily_pool_new(lily_pool **out, const lily_loaded *m, lily_err *e)
 {
     lily_pool *p = lily_calloc(1, sizeof *p);
     if (!p) return lily_no_memory(e, sizeof *p, "conversations");
     p->m = m;
-    p->budget = budget;
-    p->limit = budget + lily_session_cost(m, m->context);
+    p->budget = m->kept;
+    p->limit = m->memory.cache + lily_session_cost(m, m->context);
     *out = p;
     return LILY_OK;
 }

@@ -5,8 +5,8 @@
  * also those that run.  The session itself goes on when it loses nothing but its last reply by that; else a branch of
  * it is made, which shares the device's memory, so that a system prompt is read once for all conversations.
  *
- * Memory.  Sessions that nobody runs never hold more than `budget` together: `kept`.  All of them never hold more than
- * the budget and one session at the full context.  For that, TAKE lets a further request begin only when the most
+ * Memory.  Sessions that nobody runs never hold more than a budget together.  All of them never hold more than was planned:
+ * `memory.cache` and one session at the full context.  For that, TAKE lets a further request begin only when the most
  * that those which run may come to hold fits; the first one always does.  Room is made when it is needed, from the
  * session that was used longest ago: first its snapshots between the first and the newest, then all of it.
  *
@@ -19,8 +19,8 @@
 
 typedef struct lily_pool lily_pool;
 
-/* `m` must outlive the pool. */
-int lily_pool_new(lily_pool **out, const lily_loaded *m, uint64_t budget, lily_err *e);
+/* `m` must outlive the pool; its `kept` is the budget. */
+int lily_pool_new(lily_pool **out, const lily_loaded *m, lily_err *e);
 void lily_pool_free(lily_pool *p);
 
 /* The session to read a prompt with; the caller begins the reading.  `most`: positions that prompt and reply may come
