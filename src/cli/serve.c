@@ -50,14 +50,12 @@ static int read_log(const lily_args *a, lily_err *e)
 
 static int read_engine(const lily_args *a, lily_engine_options *o, char **dir, lily_err *e)
 {
-    uint64_t queue, parallel, cache_mib;
+    uint64_t queue, parallel;
     TRY(lily_arg_uint(a, OPT_QUEUE, 1, 100000, 0, &queue, e));
     TRY(lily_arg_uint(a, OPT_PARALLEL, 1, 1024, 0, &parallel, e));
-    TRY(lily_arg_uint(a, OPT_CACHE_MIB, 0, UINT32_MAX, 0, &cache_mib, e));
     TRY(lily_engine_options_from(a, o, dir, e));
     o->queue = (uint32_t)queue;
     o->parallel = (uint32_t)parallel;
-    if (lily_arg_given(a, OPT_CACHE_MIB)) o->cache_bytes = cache_mib ? cache_mib << 20 : LILY_NO_CACHE;
     return LILY_OK;
 }
 
