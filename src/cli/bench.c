@@ -1,12 +1,9 @@
 /* bench.c - lily bench: speed at given context lengths (schema of the JSON lines: docs/results-schema.md). */
 #include "run/bench.h"
 
-#include <time.h>
-
 #include "base/mem.h"
 #include "cli/commands.h"
-#include "plan/plan.h"
-#include "version.h"
+#include "cli/result_line.h"
 
 typedef struct report {
     const lily_engine *g;
@@ -16,21 +13,10 @@ typedef struct report {
 
 static void print_json(const report *r, const lily_bench_result *b)
 {
-    char when[32];
-    time_t now = time(NULL);
-    struct tm utc;
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    printf("{\"version\": \"%s\", \"commit\": \"%s\", \"date\": \"%s\", \"device\": \"%s\", \"plan\": \"%016llx\", \"without\": [",
-           LILY_VERSION, LILY_COMMIT, when, lily_engine_device_text(r->g),
-           (unsigned long long)lily_engine_plan_hash(r->g, b->phase[0] == 'd' ? LILY_DECODE : LILY_PREFILL));
-    const char *comma = "";
-    for (unsigned i = 0; i < N_ABLATIONS; i++) {
-        if (!(r->o->ablated & lily_bit(i))) continue;
-        printf("%s\"%s\"", comma, lily_ablation_name(i));
-        comma = ", ";
-    }
-    printf("], \"model\": \"%s\", \"phase\": \"%s\", \"context\": %u, \"tok_s\": %.6g, \"samples\": [",
-           lily_engine_fingerprint(r->g), b->phase, b->context, b->tok_s);
+    lily_result_line_begin(r->g, r->o);
+    printf(", \"plan\": \"%016llx\", \"phase\": \"%s\", \"context\": %u, \"tok_s\": %.6g, \"samples\": [",
+           (unsigned long long)lily_engine_plan_hash(r->g, b->phase[0] == 'd' ? LILY_DECODE : LILY_PREFILL), b->phase,
+           b->context, b->tok_s);
     for (uint32_t i = 0; i < b->n_samples; i++) printf("%s%.6g", i ? ", " : "", b->samples[i]);
     printf("]");
     if (b->read_rate > 0)

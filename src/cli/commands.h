@@ -9,6 +9,7 @@ int lily_cmd_chat(const lily_args *a, lily_err *e);
 int lily_cmd_serve(const lily_args *a, lily_err *e);
 int lily_cmd_score(const lily_args *a, lily_err *e);
 int lily_cmd_bench(const lily_args *a, lily_err *e);
+int lily_cmd_ablate(const lily_args *a, lily_err *e);
 int lily_cmd_inspect(const lily_args *a, lily_err *e);
 int lily_cmd_replay(const lily_args *a, lily_err *e);
 

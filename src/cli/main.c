@@ -38,6 +38,7 @@ static int run(enum lily_command command, const lily_args *a, lily_err *e)
     case SERVE: return lily_cmd_serve(a, e);
     case SCORE: return lily_cmd_score(a, e);
     case BENCH: return lily_cmd_bench(a, e);
+    case ABLATE: return lily_cmd_ablate(a, e);
     case INSPECT: return lily_cmd_inspect(a, e);
     case REPLAY: return lily_cmd_replay(a, e);
     }

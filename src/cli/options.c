@@ -17,6 +17,7 @@ static const lily_command_text commands[] = {
     {CHAT, "chat", "chat [options]", "talk with the model; -p TEXT or a pipe for one answer"},
     {SERVE, "serve", "serve [options]", "serve the OpenAI-compatible API"},
     {SCORE, "score", "score (--text FILE | --ids FILE) [options]", "log-likelihood of a text, for comparisons"},
+    {ABLATE, "ablate", "ablate [options]", "measure what each optimisation is worth, by turning it off"},
     {BENCH, "bench", "bench [options]", "measure how fast prompts are read and tokens come"},
     {INSPECT, "inspect", "inspect [plan] [options]", "what would be loaded, what would run, how much memory"},
     {REPLAY, "replay", "replay TRACE [options]", "ask again what a trace of lily serve --trace holds, and compare"},

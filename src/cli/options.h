@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-enum lily_command { CHAT = 1, SERVE = 2, SCORE = 4, BENCH = 8, INSPECT = 16, REPLAY = 32 };
+enum lily_command { CHAT = 1, SERVE = 2, SCORE = 4, BENCH = 8, INSPECT = 16, REPLAY = 32, ABLATE = 64 };
 
 enum lily_option {
 #define X(id, name, letter, metavar, commands, help) OPT_##id,

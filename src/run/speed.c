@@ -1,0 +1,76 @@
+/* speed.c - the engine's own path with random tokens, timed. */
+#include "run/speed.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/random.h"
+
+int lily_speed_check(const lily_loaded *m, const uint32_t *lengths, uint32_t n_lengths, uint32_t samples,
+                     uint32_t decode_tokens, uint32_t *longest, lily_err *e)
+{
+    *longest = 0;
+    if (n_lengths == 0 || samples == 0 || decode_tokens == 0)
+        return lily_fail(e, LILY_ARGUMENT, "a benchmark needs a length, a sample and a token at least");
+    for (uint32_t i = 0; i < n_lengths; i++) {
+        if (lengths[i] == 0) return lily_fail(e, LILY_ARGUMENT, "a context of 0 tokens cannot be measured");
+        if (lengths[i] > *longest) *longest = lengths[i];
+    }
+    if ((uint64_t)*longest + decode_tokens > m->context)
+        return lily_fail(e, LILY_CONTEXT, "%u tokens and %u more do not fit into a context of %u", *longest,
+                         decode_tokens, m->context);
+    return LILY_OK;
+}
+
+int32_t *lily_speed_tokens(const lily_loaded *m, size_t n)
+{
+    int32_t *tokens = lily_calloc(n, sizeof *tokens);
+    for (size_t i = 0; tokens && i < n; i++) tokens[i] = (int32_t)(lily_uniform(0, i) * m->config->vocab);
+    return tokens;
+}
+
+static int one_by_one(lily_session *s, const lily_loaded *m, const int32_t *tokens, uint32_t at, uint32_t n,
+                      lily_err *e)
+{
+    const lily_pick greedy = {.top_p = 1, .repetition = 1, .n_vocab = (int32_t)m->config->vocab};
+    for (uint32_t i = at; i < at + n; i++) {
+        lily_done done;
+        lily_feed f = {.tokens = tokens + i, .n = 1, .pick = &greedy, .count = i > at};
+        TRY(lily_session_feed(s, &f, &done, e));
+    }
+    return LILY_OK;
+}
+
+int lily_speed_prefill(lily_session *s, const lily_loaded *m, const int32_t *tokens, uint32_t length, double *tok_s,
+                       lily_err *e)
+{
+    lily_reading p = {.tokens = tokens, .n = length - 1, .fresh = true};
+    uint64_t start = lily_now_ns();
+    TRY(lily_session_begin(s, &p, e));
+    while (p.n_read < p.n) TRY(lily_session_read(s, &p, UINT32_MAX, NULL, e));
+    TRY(one_by_one(s, m, tokens, length - 1, 1, e));
+    *tok_s = length / lily_seconds_since(start);
+    return LILY_OK;
+}
+
+int lily_speed_decode(lily_session *s, const lily_loaded *m, const int32_t *tokens, uint32_t at, uint32_t n,
+                      double *tok_s, lily_err *e)
+{
+    uint64_t start = lily_now_ns();
+    TRY(one_by_one(s, m, tokens, at, n, e));
+    *tok_s = n / lily_seconds_since(start);
+    return LILY_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double lily_median(double *values, uint32_t n)
+{
+    qsort(values, n, sizeof *values, by_value);
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
