@@ -57,6 +57,7 @@ def test_anthropic_clients_get_their_own_form(scripted, key_file):
     r = api.post("/v1/messages", BODY)
     assert r.status_code == 401 and r.json()["type"] == "error"
     assert r.json()["error"]["type"] == "authentication_error"
+    assert r.headers["request-id"] == r.headers["x-request-id"]    # their library shows it
 
 
 def test_a_body_is_not_read_without_the_key(scripted, key_file):
