@@ -24,6 +24,12 @@ static void begin(void *self, const lily_talk_request *q)
                                lily_engine_tokenizer(q->engine));
 }
 
+static void refused(void *self, lily_refusal *r)
+{
+    (void)self;
+    lily_responses_rename(r);
+}
+
 static void free_talk(void *self)
 {
     responses_talk *t = self;
@@ -57,6 +63,7 @@ static const lily_protocol responses = {
     .size = sizeof(responses_talk),
     .read = read_request,
     .begin = begin,
+    .refused = refused,
     .free = free_talk,
     .open = open_stream,
     .event = event,

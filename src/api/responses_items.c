@@ -154,11 +154,14 @@ static int read_reasoning(reader *in, const json_t *item)
 /* Steals `arguments`, also on failure. */
 static int put_call(reader *in, const json_t *item, json_t *arguments)
 {
-    const json_t *name = json_object_get(item, "name"), *id = json_object_get(item, "call_id");
-    char shown[256];
-    lily_responses_tool_name(shown, sizeof shown, json_string_value(json_object_get(item, "namespace")),
-                             json_string_value(name));
-    json_t *call = json_pack("{s:s, s:O, s:{s:s, s:o}}", "type", "function", "id", id, "function", "name", shown,
+    const char *name = json_string_value(json_object_get(item, "name"));
+    lily_responses_name shown;
+    if (!lily_responses_tool_name(shown, json_string_value(json_object_get(item, "namespace")), name)) {
+        json_decref(arguments);
+        return lily_refuse(in->r, LILY_ARGUMENT, in->place, "%s: the name is too long", in->place);
+    }
+    json_t *call = json_pack("{s:s, s:O, s:{s:s, s:o}}", "type", "function", "id",
+                             json_object_get(item, "call_id"), "function", "name", shown,
                              "arguments", arguments);
     if (!call) return no_memory(in);
     json_t *calls = json_object_get(in->turn, "tool_calls");

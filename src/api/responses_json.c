@@ -368,6 +368,8 @@ void lily_responses_event(lily_responses_writer *w, const lily_answer_event *ev,
     case LILY_ANSWER_FINISH: finish(w, ev, out); break;
     default: break;
     }
+    /* What was lost is missing in a later event. */
+    if (w->text.failed || w->logprobs.failed || w->name.failed || w->items.failed) out->failed = true;
 }
 
 void lily_responses_fail(lily_responses_writer *w, const lily_refusal *r, lily_buf *out)

@@ -97,8 +97,7 @@ static const lily_field fields[] = {
 
 /* ---- names in refusals ---- */
 
-/* The reader of chat requests names the fields of chat requests. */
-static void rename_field(lily_refusal *r)
+void lily_responses_rename(lily_refusal *r)
 {
     static const char *const names[][2] = {
         {"response_format.json_schema.schema", "text.format.schema"},
@@ -155,7 +154,7 @@ int lily_responses_request_read(lily_responses_request *q, json_t *body, const l
         return rc;
     }
     rc = lily_openai_request_read(&q->chat, t.chat, d, r);
-    if (rc != LILY_OK) rename_field(r);
+    if (rc != LILY_OK) lily_responses_rename(r);
     return rc;
 }
 

@@ -29,6 +29,9 @@ int lily_responses_request_read(lily_responses_request *q, json_t *body, const l
                                 lily_refusal *r);
 void lily_responses_request_free(lily_responses_request *q);
 
+/* A refusal that names fields of the chat request then names those of this one. */
+void lily_responses_rename(lily_refusal *r);
+
 /* ---- its parts ---- */
 
 /* responses_items.c: instructions and input as q->messages. */
@@ -36,8 +39,9 @@ int lily_responses_items(lily_responses_request *q, lily_refusal *r);
 /* responses_tools.c: tools as q->tools, q->names and q->shown; *choice is tool_choice of the chat request, owned, or
  * NULL. */
 int lily_responses_tools(lily_responses_request *q, json_t **choice, lily_refusal *r);
-/* The name that the model knows a tool by, in `out` of `size` bytes; namespace may be NULL. */
-void lily_responses_tool_name(char *out, size_t size, const char *namespace, const char *name);
+/* The name that the model knows a tool by; namespace may be NULL.  False: it is too long. */
+typedef char lily_responses_name[256];
+bool lily_responses_tool_name(lily_responses_name out, const char *namespace, const char *name);
 
 /* Begins the field encrypted_content of a reasoning item, before its text: a client that sends nothing else of it
  * back still sends the thought. */

@@ -18,11 +18,12 @@ enum { PLACE = 80 };
 
 static int no_memory(lily_refusal *r) { return lily_no_memory(&r->err, 0, "tools"); }
 
-void lily_responses_tool_name(char *out, size_t size, const char *namespace, const char *name)
+bool lily_responses_tool_name(lily_responses_name out, const char *namespace, const char *name)
 {
     size_t n = namespace ? strlen(namespace) : 0;
     bool joined = n >= 2 && strcmp(namespace + n - 2, "__") == 0;
-    snprintf(out, size, "%s%s%s", n ? namespace : "", n && !joined ? "__" : "", name);
+    int len = snprintf(out, sizeof(lily_responses_name), "%s%s%s", n ? namespace : "", n && !joined ? "__" : "", name);
+    return len > 0 && (size_t)len < sizeof(lily_responses_name);
 }
 
 static const char *type_of(const json_t *tool) { return json_string_value(json_object_get(tool, "type")); }
@@ -78,9 +79,10 @@ static int check_tool(const json_t *tool, const char *place, lily_refusal *r)
 static int add_tool(lily_responses_request *q, const json_t *tool, const char *space, const char *place,
                     lily_refusal *r)
 {
-    char shown[256];
+    lily_responses_name shown;
     TRY(check_tool(tool, place, r));
-    lily_responses_tool_name(shown, sizeof shown, space, json_string_value(json_object_get(tool, "name")));
+    if (!lily_responses_tool_name(shown, space, json_string_value(json_object_get(tool, "name"))))
+        return lily_refuse(r, LILY_ARGUMENT, "tools", "%s: the name is too long", place);
     if (json_object_get(q->names, shown))
         return lily_refuse(r, LILY_ARGUMENT, "tools", "%s: there are two tools named '%.100s'", place, shown);
     if (json_object_set_new(q->names, shown, origin_of(tool, space)) != 0 ||
@@ -140,20 +142,19 @@ static int add_tools(lily_responses_request *q, const json_t *given, lily_refusa
 /* ---- tool_choice ---- */
 
 /* The name that the model knows the chosen tool by, or NULL. */
-static const char *chosen(const lily_responses_request *q, const json_t *choice, char *shown, size_t size)
+static const char *chosen(const lily_responses_request *q, const json_t *choice, lily_responses_name shown)
 {
     const char *name = json_string_value(json_object_get(choice, "name"));
-    if (!name) return NULL;
-    lily_responses_tool_name(shown, size, json_string_value(json_object_get(choice, "namespace")), name);
-    return json_object_get(q->names, shown) ? shown : NULL;
+    const char *space = json_string_value(json_object_get(choice, "namespace"));
+    return name && lily_responses_tool_name(shown, space, name) && json_object_get(q->names, shown) ? shown : NULL;
 }
 
 static bool is_allowed(const lily_responses_request *q, const json_t *allowed, const json_t *tool)
 {
     const char *name = json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
     for (size_t i = 0; i < json_array_size(allowed); i++) {
-        char shown[256];
-        const char *one = chosen(q, json_array_get(allowed, i), shown, sizeof shown);
+        lily_responses_name shown;
+        const char *one = chosen(q, json_array_get(allowed, i), shown);
         if (one && strcmp(one, name) == 0) return true;
     }
     return false;
@@ -173,7 +174,7 @@ static int choose_allowed(lily_responses_request *q, const json_t *choice, json_
 
 static int read_choice(lily_responses_request *q, const json_t *choice, json_t **out, lily_refusal *r)
 {
-    char shown[256];
+    lily_responses_name shown;
     if (!lily_is_object(choice)) {
         *out = json_incref((json_t *)choice);
         return LILY_OK;
@@ -182,7 +183,7 @@ static int read_choice(lily_responses_request *q, const json_t *choice, json_t *
     if (!is_ours(choice))
         return lily_refuse(r, LILY_UNSUPPORTED, "tool_choice", "tool_choice: type '%.60s' is not supported",
                            type_of(choice) ? type_of(choice) : "");
-    if (!chosen(q, choice, shown, sizeof shown))
+    if (!chosen(q, choice, shown))
         return lily_refuse(r, LILY_ARGUMENT, "tool_choice", "tool_choice names no tool of this request");
     *out = json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name", shown);
     return *out ? LILY_OK : no_memory(r);
