@@ -131,7 +131,7 @@ static void put_members(const lily_call *c, const lily_http_req *req, int status
                     c->reply_seconds);
 }
 
-/* For a person; control characters of a path must not reach a terminal. */
+/* For a person. */
 static void put_sentence(const lily_call *c, const lily_http_req *req, int status, char *out, size_t room)
 {
     size_t n = (size_t)snprintf(out, room, "%.16s %.200s %d in %.3f s", lily_http_method(req), lily_http_path(req),
@@ -141,8 +141,6 @@ static void put_sentence(const lily_call *c, const lily_http_req *req, int statu
                               c->n_reused, c->n_generated);
     if (n < room)
         snprintf(out + n, room - n, "%s [%s]", lily_http_gone(req) ? ", the client left" : "", c->id);
-    for (char *p = out; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 0x7f) *p = '?';
 }
 
 /* Those that ask again and again, and files of the page, are of interest only when something is looked for. */

@@ -16,7 +16,6 @@ static int read_request(void *self, lily_talk_request *q, json_t *body, lily_ref
                                       .vocab = lily_engine_config(q->engine)->vocab,
                                       .context = lily_engine_context(q->engine)};
     TRY(lily_completions_request_read(&t->q, body, &d, &limits, r));
-    t->seed = t->q.q.chat.sampling.seed;
     q->chat = &t->q.q.chat;
     q->stream = t->q.q.stream;
     q->n_answers = t->q.n_prompts * (size_t)t->q.q.n;
@@ -26,6 +25,7 @@ static int read_request(void *self, lily_talk_request *q, json_t *body, lily_ref
 static void begin(void *self, const lily_talk_request *q)
 {
     completions_talk *t = self;
+    t->seed = q->chat->sampling.seed;
     lily_completions_writer_init(&t->writer, &t->q, lily_engine_model_name(q->engine),
                                  lily_engine_tokenizer(q->engine));
 }

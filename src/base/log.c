@@ -52,12 +52,22 @@ static void write_json(enum lily_log_level level, const char *text, const char *
             names[level], escaped, members);
 }
 
+/* On a terminal, in place of a progress bar that stands there.  Words of a client may be in it, which must not write to
+ * the terminal by control characters. */
+static void write_text(const char *text)
+{
+    char clean[TEXT_BYTES];
+    snprintf(clean, sizeof clean, "%s", text);
+    for (char *c = clean; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    fprintf(stderr, "%slily: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", clean);
+}
+
 void lily_log_event(enum lily_log_level level, const char *text, const char *members)
 {
     if (!lily_log_shows(level)) return;
     if (form == LILY_LOG_JSON) write_json(level, text, members);
-    /* On a terminal, in place of a progress bar that stands there. */
-    else fprintf(stderr, "%slily: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", text);
+    else write_text(text);
 }
 
 void lily_log(enum lily_log_level level, const char *fmt, ...)
@@ -68,7 +78,5 @@ void lily_log(enum lily_log_level level, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';    /* words of a client may be in it */
     lily_log_event(level, text, "");
 }

@@ -245,6 +245,8 @@ static void log_lines(void **state)
     json_t *json;
     logged(line, sizeof line, LILY_LOG_INFO, "text", ",\"x\":1");
     assert_string_equal(line, "lily: text\n");
+    logged(line, sizeof line, LILY_LOG_INFO, "a\x1b[2J\nlily: b \xc3\xa9", "");
+    assert_string_equal(line, "lily: a?[2J?lily: b \xc3\xa9\n");
     logged(line, sizeof line, LILY_LOG_DEBUG, "text", "");
     assert_string_equal(line, "");
     lily_log_set_format(LILY_LOG_JSON);

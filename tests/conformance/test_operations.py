@@ -319,6 +319,24 @@ def test_replay_command(spawn, lily, tmp_path):
     assert r.returncode == 8 and f"token 0 is 7 then, {token} now" in r.stdout and "another commit" in r.stdout
 
 
+def test_every_protocol_replays(spawn, lily, tmp_path):
+    folder = tmp_path / "t"
+    api = Api(spawn("--trace", str(folder)).base)
+    user, chance = [{"role": "user", "content": "Hello."}], {"temperature": 1.0, "max_tokens": 8}
+    for path, body in [(CHAT, {"messages": user, "n": 3, **chance}),
+                       ("/v1/completions", {"prompt": ["The sea", "A house"], "n": 2, **chance}),
+                       ("/v1/messages", {"model": "x", "messages": user, "stream": True, **chance}),
+                       ("/v1/responses", {"input": user, "temperature": 1.0, "max_output_tokens": 8})]:
+        r = api.post(path, body)
+        assert r.status_code == 200, r.text
+    found = traces(folder, 4)
+    r = lily("replay", folder)
+    assert r.returncode == 0, r.stdout + r.stderr
+    for path, line in zip(found, r.stdout.splitlines(), strict=True):
+        n = path.read_text().count('"token"')
+        assert n > 0 and line == f"{path.name}: the same {n} tokens"
+
+
 def test_replay_refuses_what_is_no_trace(lily, tmp_path, scripted):
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n')
     (tmp_path / "y.jsonl").write_text("nonsense\n")
