@@ -81,3 +81,13 @@ def test_history_is_still_replayed(api, prompt):
     plain = api.chat(talk, max_tokens=4)["usage"]
     on = api.chat([*talk, {"role": "assistant", "content": "Well"}], max_tokens=4)["usage"]
     assert on["prompt_tokens_details"]["cached_tokens"] >= plain["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_the_same_in_anthropics_form(scripted):
+    """There it is in the reference: the answer goes on from the end of the last message."""
+    server = scripted([{"text": "B) because", "times": 0}])
+    r = server.post("/v1/messages", {"max_tokens": 50, "thinking": {"type": "enabled", "budget_tokens": 1024}, "messages": [
+        {"role": "user", "content": "A or B?"}, {"role": "assistant", "content": [{"type": "text", "text": "The answer is ("}]}]})
+    assert r.status_code == 200, r.text
+    assert [b["text"] for b in r.json()["content"]] == ["B) because"]
+    assert server.get("/script").json()["requests"][0]["prompt"].endswith("</think>\n\nThe answer is (")
