@@ -1,6 +1,5 @@
 """Tool calls as grammars: random tools, random walks through what may be written, read back by the reader of replies.
-Whatever the grammar lets pass must be a call of a declared tool whose arguments fit its schema; the same for what a
-model writes when it has to call."""
+Whatever the grammar lets pass must be a call of a declared tool whose arguments fit its schema."""
 import json
 import random
 import subprocess
