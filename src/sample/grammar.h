@@ -26,7 +26,7 @@
 #include "base/err.h"
 
 /* Calls that may be open at a time: it bounds how deep a document can nest. */
-enum { LILY_GRAMMAR_DEPTH = 256, LILY_GRAMMAR_NODES = 1 << 16, LILY_GRAMMAR_SETS = 4096 };
+enum { LILY_GRAMMAR_DEPTH = 256, LILY_GRAMMAR_NODES = 1 << 17, LILY_GRAMMAR_SETS = 4096 };
 enum { LILY_GRAMMAR_ENDLESS = UINT16_MAX }; /* a height */
 
 typedef struct lily_byte_set {

@@ -6,13 +6,31 @@
 
 /* ---- references ---- */
 
-/* One step of a JSON pointer, "~1" for "/" and "~0" for "~". */
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+}
+
+/* The byte that "%20" means, -1 where there is no such thing. */
+static int percent(const char *name, size_t n)
+{
+    if (n < 3 || name[0] != '%' || hex_digit(name[1]) < 0 || hex_digit(name[2]) < 0) return -1;
+    return hex_digit(name[1]) * 16 + hex_digit(name[2]);
+}
+
+/* One step of a JSON pointer in a URI: "%20" for a blank, "~1" for "/" and "~0" for "~". */
 static const json_t *step(const json_t *at, const char *name, size_t n)
 {
     char *key = lily_strndup(name, n);
     if (!key) return NULL;
     size_t len = 0;
     for (size_t i = 0; i < n; i++) {
+        int byte = percent(name + i, n - i);
+        if (byte > 0) {
+            key[len++] = (char)byte;
+            i += 2;
+            continue;
+        }
         bool escaped = name[i] == '~' && i + 1 < n && (name[i + 1] == '0' || name[i + 1] == '1');
         key[len++] = !escaped ? name[i] : name[++i] == '0' ? '~' : '/';
     }

@@ -72,24 +72,11 @@ static uint32_t character(lily_grammar *g, uint32_t next)
     return lily_grammar_split(g, lily_grammar_set(g, &plain, next), special);
 }
 
-/* Characters up to the quote, without a limit. */
-static uint32_t characters_to_quote(const json_parts *p, uint32_t next)
-{
-    uint32_t loop = lily_grammar_split(p->g, LILY_GRAMMAR_END, LILY_GRAMMAR_END);
-    lily_grammar_set_split(p->g, loop, lily_grammar_text(p->g, "\"", 1, next),
-                           lily_grammar_call(p->g, p->character, loop));
-    return loop;
-}
-
 uint32_t part_string(const json_parts *p, int64_t low, int64_t high, uint32_t next)
 {
-    lily_grammar *g = p->g;
-    uint32_t quote = lily_grammar_text(g, "\"", 1, next),
-             at = high < 0 ? characters_to_quote(p, next) : quote;
-    for (int64_t i = high; i > low && !lily_grammar_failed(g); i--)
-        at = lily_grammar_split(g, quote, lily_grammar_call(g, p->character, at));
-    for (int64_t i = low; i > 0 && !lily_grammar_failed(g); i--) at = lily_grammar_call(g, p->character, at);
-    return lily_grammar_text(g, "\"", 1, at);
+    if (high >= 0 && low > high) return lily_grammar_never(p->g);
+    uint32_t quote = lily_grammar_text(p->g, "\"", 1, next), most = high < 0 ? UINT32_MAX : (uint32_t)high;
+    return lily_grammar_text(p->g, "\"", 1, lily_grammar_repeated(p->g, p->character, (uint32_t)low, most, quote));
 }
 
 /* ---- keys that are none of some names ---- */
@@ -182,78 +169,41 @@ static uint32_t any_number(lily_grammar *g, uint32_t next)
     return maybe_minus(g, natural(g, lily_grammar_split(g, tail, fraction)));
 }
 
-/* Digit strings of one length from low to high, from digit `at` on; a bound that an earlier digit has settled
- * is NULL. */
-static uint32_t between(lily_grammar *g, const char *low, const char *high, int at, int length, uint32_t next)
-{
-    if (at == length) return next;
-    if (low && strspn(low + at, "0") == (size_t)(length - at)) low = NULL;
-    if (high && strspn(high + at, "9") == (size_t)(length - at)) high = NULL;
-    unsigned from = low ? (unsigned char)low[at] : '0', to = high ? (unsigned char)high[at] : '9';
-    if (!low && !high) return lily_grammar_range(g, '0', '9', between(g, NULL, NULL, at + 1, length, next));
-    if (low && high && from == to)
-        return lily_grammar_range(g, from, from, between(g, low, high, at + 1, length, next));
-    uint32_t all = lily_grammar_never(g);
-    if (low)
-        all = lily_grammar_split(
-            g, all, lily_grammar_range(g, from, from, between(g, low, NULL, at + 1, length, next)));
-    if (high)
-        all = lily_grammar_split(g, all,
-                                 lily_grammar_range(g, to, to, between(g, NULL, high, at + 1, length, next)));
-    if (low) from++;
-    if (high) to--;
-    if (from > to) return all;
-    return lily_grammar_split(g, all,
-                              lily_grammar_range(g, from, to, between(g, NULL, NULL, at + 1, length, next)));
-}
-
-/* 0 <= low <= high */
-static uint32_t natural_between(lily_grammar *g, int64_t low, int64_t high, uint32_t next)
-{
-    uint32_t all = lily_grammar_never(g);
-    int64_t first = 0, last = 9; /* of the numbers of `length` digits */
-    for (int length = 1; first <= high; length++) {
-        char from[24], to[24];
-        snprintf(from, sizeof from, "%lld", (long long)(low > first ? low : first));
-        snprintf(to, sizeof to, "%lld", (long long)(high < last ? high : last));
-        if (last >= low) all = lily_grammar_split(g, all, between(g, from, to, 0, length, next));
-        if (length == JSON_DIGITS) break;
-        first = last + 1;
-        last = last * 10 + 9;
-    }
-    return all;
-}
-
-uint32_t part_integer(const json_parts *p, int64_t low, int64_t high, uint32_t next)
-{
-    lily_grammar *g = p->g;
-    uint32_t all = lily_grammar_never(g);
-    if (low > high) return all;
-    if (high >= 0) all = lily_grammar_split(g, all, natural_between(g, low > 0 ? low : 0, high, next));
-    if (low >= 0) return all;
-    uint32_t minus = lily_grammar_text(g, "-", 1, natural_between(g, high < 0 ? -high : 1, -low, next));
-    return lily_grammar_split(g, all, minus);
-}
-
 /* ---- containers ---- */
 
-uint32_t part_list(const json_parts *p, uint32_t rule, int64_t low, int64_t high, uint32_t next)
+/* A comma and an item. */
+static uint32_t next_item(const json_parts *p, uint32_t rule, uint32_t next)
+{
+    return lily_grammar_text(p->g, ",", 1, part_space(p, lily_grammar_call(p->g, rule, next)));
+}
+
+/* Behind `have` items, where more come by one rule only. */
+static uint32_t more_items(const json_parts *p, uint32_t rule, int64_t have, int64_t low, int64_t high, uint32_t end)
 {
     lily_grammar *g = p->g;
-    uint32_t close = lily_grammar_text(g, "]", 1, next), end = part_space(p, close), at = end;
-    if (high == 0) return low > 0 ? lily_grammar_never(g) : lily_grammar_text(g, "[", 1, end);
-    /* at: what follows an item */
-    if (high < 0) {
-        at = lily_grammar_split(g, LILY_GRAMMAR_END, LILY_GRAMMAR_END);
-        uint32_t more = lily_grammar_text(g, ",", 1, part_space(p, lily_grammar_call(g, rule, at)));
-        lily_grammar_set_split(g, at, end, more);
+    if (rule == PART_NONE || (high >= 0 && high <= have)) return low > have ? lily_grammar_never(g) : end;
+    uint32_t item = lily_grammar_rule(g), least = (uint32_t)(low > have ? low - have : 0);
+    lily_grammar_set_rule(g, item, next_item(p, rule, LILY_GRAMMAR_END));
+    return lily_grammar_repeated(g, item, least, high < 0 ? UINT32_MAX : (uint32_t)(high - have), end);
+}
+
+uint32_t part_list(const json_parts *p, const uint32_t *rules, size_t n, uint32_t rest, int64_t low, int64_t high,
+                   uint32_t next)
+{
+    lily_grammar *g = p->g;
+    uint32_t close = lily_grammar_text(g, "]", 1, next), end = part_space(p, close);
+    uint32_t first = n > 0 ? rules[0] : rest;
+    if (high >= 0 && low > high) return lily_grammar_never(g);
+    if (high == 0 || first == PART_NONE)
+        return low > 0 ? lily_grammar_never(g) : lily_grammar_text(g, "[", 1, end);
+    int64_t known = n > 0 ? (int64_t)n : 1;
+    if (high >= 0 && known > high) known = high;
+    uint32_t at = more_items(p, rest, known, low, high, end); /* what follows so many items */
+    for (int64_t i = known - 1; i > 0 && !lily_grammar_failed(g); i--) {
+        uint32_t more = next_item(p, rules[i], at);
+        at = i >= low ? lily_grammar_split(g, end, more) : more;
     }
-    int64_t least = low > 1 ? low : 1, most = high < 0 ? least : high;
-    for (int64_t i = most; i > 1 && !lily_grammar_failed(g); i--) {
-        uint32_t more = lily_grammar_text(g, ",", 1, part_space(p, lily_grammar_call(g, rule, at)));
-        at = i > least ? lily_grammar_split(g, end, more) : more;
-    }
-    uint32_t items = lily_grammar_call(g, rule, at);
+    uint32_t items = lily_grammar_call(g, first, at);
     return lily_grammar_text(g, "[", 1, part_space(p, low > 0 ? items : lily_grammar_split(g, close, items)));
 }
 
@@ -296,16 +246,24 @@ static uint32_t value_rule(const json_parts *p)
 void parts_init(json_parts *p, lily_grammar *g)
 {
     *p = (json_parts){.g = g};
-    uint32_t *const rules[] = {&p->space,  &p->character, &p->string, &p->integer,
-                               &p->number, &p->value,     &p->object, &p->array};
+    uint32_t *const rules[] = {&p->space,   &p->character, &p->beyond, &p->string, &p->digit,
+                               &p->integer, &p->number,    &p->value,  &p->object, &p->array};
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) *rules[i] = lily_grammar_rule(g);
     lily_grammar_set_rule(g, p->space, space_rule(g));
     lily_grammar_set_rule(g, p->character, character(g, LILY_GRAMMAR_END));
+    lily_grammar_set_rule(g, p->beyond, part_beyond_ascii(g, NULL, LILY_GRAMMAR_END));
+    lily_grammar_set_rule(g, p->digit, lily_grammar_range(g, '0', '9', LILY_GRAMMAR_END));
+    for (uint32_t i = 1; i < JSON_PRECISION; i++) {
+        uint32_t run = lily_grammar_repeated(g, p->digit, 1, i, LILY_GRAMMAR_END);
+        p->fraction[i] = lily_grammar_rule(g);
+        lily_grammar_set_rule(g, p->fraction[i],
+                              lily_grammar_split(g, LILY_GRAMMAR_END, lily_grammar_text(g, ".", 1, run)));
+    }
     lily_grammar_set_rule(g, p->string, part_string(p, 0, -1, LILY_GRAMMAR_END));
     lily_grammar_set_rule(g, p->integer, maybe_minus(g, natural(g, LILY_GRAMMAR_END)));
     lily_grammar_set_rule(g, p->number, any_number(g, LILY_GRAMMAR_END));
     lily_grammar_set_rule(g, p->object, object_of_anything(p));
-    lily_grammar_set_rule(g, p->array, part_list(p, p->value, 0, -1, LILY_GRAMMAR_END));
+    lily_grammar_set_rule(g, p->array, part_list(p, NULL, 0, p->value, 0, -1, LILY_GRAMMAR_END));
     lily_grammar_set_rule(g, p->value, value_rule(p));
 }
 
@@ -418,4 +376,55 @@ static uint32_t literal(const json_parts *p, const json_t *value, int depth, uin
 uint32_t part_literal(const json_parts *p, const json_t *value, uint32_t next)
 {
     return literal(p, value, 0, next);
+}
+
+/* The n texts, sorted and different, share their first `at` bytes; those are read. What begins alike is walked
+ * together, so that the depth is at most their number. */
+static uint32_t texts(lily_grammar *g, char *const *list, size_t n, size_t at, uint32_t next)
+{
+    size_t same = at;
+    const char *first = list[0], *last = list[n - 1];
+    while (first[same] && first[same] == last[same]) same++;
+    if (n == 1) return lily_grammar_text(g, first + at, strlen(first + at), next);
+    uint32_t all = first[same] ? lily_grammar_never(g) : next;
+    for (size_t i = first[same] ? 0 : 1, to; i < n; i = to) {
+        for (to = i; to < n && list[to][same] == list[i][same];) to++;
+        all = lily_grammar_split(g, all, texts(g, list + i, to - i, same, next));
+    }
+    return lily_grammar_text(g, first + at, same - at, all);
+}
+
+static int by_own_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+uint32_t part_literals(const json_parts *p, const json_t *const *values, size_t n, uint32_t next)
+{
+    lily_grammar *g = p->g;
+    uint32_t all = lily_grammar_never(g);
+    size_t n_texts = 0, kept = 0;
+    char **list = lily_calloc(n, sizeof *list);
+    if (!list) g->no_memory = true;
+    for (size_t i = 0; list && i < n; i++) {
+        if (json_is_string(values[i]) || json_is_integer(values[i]))
+            list[n_texts++] = json_dumps(values[i], JSON_ENCODE_ANY | JSON_COMPACT);
+        else
+            all = lily_grammar_split(g, all, literal(p, values[i], 0, next));
+        if (n_texts && !list[n_texts - 1]) {
+            g->no_memory = true;
+            n_texts--;
+        }
+    }
+    if (n_texts) qsort(list, n_texts, sizeof *list, by_own_text);
+    for (size_t i = 0; i < n_texts; i++) {
+        if (kept && strcmp(list[kept - 1], list[i]) == 0)
+            free(list[i]);
+        else
+            list[kept++] = list[i];
+    }
+    if (kept) all = lily_grammar_split(g, all, texts(g, list, kept, 0, next));
+    for (size_t i = 0; i < kept; i++) free(list[i]);
+    lily_free(list);
+    return all;
 }

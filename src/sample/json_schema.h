@@ -5,10 +5,7 @@
  * white space, digits and escapes in names are limited (json_parts.h); a schema without `type` is read as one
  * for the type that its keywords speak of.
  *
- * Supported: type (also a list), properties, required, additionalProperties, items, minItems, maxItems,
- * minLength, maxLength, integers' minimum, maximum, exclusiveMinimum, exclusiveMaximum, enum, const, anyOf,
- * oneOf of alternatives that exclude each other, $ref into the same schema, recursive too, true and false.
- * What only describes is ignored. Anything else is refused by name. */
+ * keywords.def and formats.def list what is supported. Anything else is refused by name. */
 #ifndef LILY_SAMPLE_JSON_SCHEMA_H
 #define LILY_SAMPLE_JSON_SCHEMA_H
 
@@ -16,7 +13,7 @@
 
 #include "sample/grammar.h"
 
-/* LILY_UNSUPPORTED with the keyword and its place ("#/properties/name: 'pattern' is not supported"), also for
+/* LILY_UNSUPPORTED with the keyword and its place ("#/properties/name: 'not' is not supported"), also for
  * schemas that are too large; LILY_ARGUMENT for what is no schema or fits nothing. The caller lets go of the
  * grammar. */
 int lily_json_schema(lily_grammar **out, const json_t *schema, lily_err *e);

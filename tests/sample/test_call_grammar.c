@@ -238,7 +238,7 @@ static void strict_or_not(void **state)
 static void too_large(void **state)
 {
     (void)state;
-    static const char schema[] = "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":120000}}";
+    static const char schema[] = "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":120000}}";
     lily_err e;
     lily_grammar *g;
     json_t *tools = tools_of(schema, false);
