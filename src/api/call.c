@@ -61,6 +61,7 @@ void lily_call_asked(lily_call *c, const lily_ask *ask)
 {
     if (!c) return;
     if (!c->asked) c->asked = lily_now_ns();
+    c->ended = false;
     c->n_prompt = ask->n_tokens;
     lily_trace_asked(c->trace, ask);
 }
@@ -97,18 +98,19 @@ static double seconds(uint64_t from, uint64_t to) { return to > from ? (double)(
 static void count(const lily_call *c, lily_metrics *m, const char *path, int status)
 {
     lily_metrics_answer(m, path, status);
-    if (!c->talks) return;
+    if (!c->begun) return;
     lily_metrics_time(m, LILY_TIME_REQUEST, lily_seconds_since(c->start));
     if (c->first_token) lily_metrics_time(m, LILY_TIME_FIRST_TOKEN, seconds(c->start, c->first_token));
     if (c->ended && c->n_generated > 1)
         lily_metrics_time(m, LILY_TIME_PER_TOKEN, c->reply_seconds / (c->n_generated - 1));
 }
 
-static const char *finish_of(const lily_call *c)
+/* Without the engine's last word: the client left before it came, or the request was wrong or found the queue full. */
+static const char *finish_of(const lily_call *c, const lily_http_req *req)
 {
     static const char *const names[N_LILY_ENDS] = {"stop", "length", "cancelled", "error"};
-    if (!c->asked) return "refused";
-    return c->ended ? names[c->end] : "cancelled";
+    if (c->ended) return names[c->end];
+    return lily_http_gone(req) ? "cancelled" : "refused";
 }
 
 static void put_members(const lily_call *c, const lily_http_req *req, int status, lily_buf *out)
@@ -123,7 +125,7 @@ static void put_members(const lily_call *c, const lily_http_req *req, int status
                     lily_http_gone(req) ? "true" : "false");
     if (!c->talks) return;
     lily_buf_printf(out, ",\"finish\":\"%s\",\"prompt_tokens\":%u,\"cached_tokens\":%u,\"completion_tokens\":%u",
-                    finish_of(c), c->n_prompt, c->n_reused, c->n_generated);
+                    finish_of(c, req), c->n_prompt, c->n_reused, c->n_generated);
     lily_buf_printf(out,
                     ",\"queue_seconds\":%.6f,\"first_token_seconds\":%.6f,\"prompt_seconds\":%.6f,"
                     "\"reply_seconds\":%.6f",
@@ -137,7 +139,7 @@ static void put_sentence(const lily_call *c, const lily_http_req *req, int statu
     size_t n = (size_t)snprintf(out, room, "%.16s %.200s %d in %.3f s", lily_http_method(req), lily_http_path(req),
                                 status, lily_seconds_since(c->start));
     if (c->talks && n < room)
-        n += (size_t)snprintf(out + n, room - n, ", %s: prompt %u (%u reused), answer %u", finish_of(c), c->n_prompt,
+        n += (size_t)snprintf(out + n, room - n, ", %s: prompt %u (%u reused), answer %u", finish_of(c, req), c->n_prompt,
                               c->n_reused, c->n_generated);
     if (n < room)
         snprintf(out + n, room - n, "%s [%s]", lily_http_gone(req) ? ", the client left" : "", c->id);

@@ -199,6 +199,30 @@ def test_json_log(spawn):
     assert "secret" not in json.dumps(all_lines)
 
 
+def test_the_log_tells_how_it_ended(spawn, tmp_path):
+    """Whoever looks for the cause of slow answers would count refusals and departures as answers."""
+    script = tmp_path / "replies.json"
+    script.write_text(json.dumps({"replies": [{"text": "abc", "prefill_ms": 20000}]}))
+    p = spawn("--script", str(script), "--log-format", "json", "--queue", "1", "--parallel", "1")
+    api = Api(p.base)
+    sockets = []
+    for n in range(2):    # one runs, one waits
+        sockets.append(api.begin(api.body("hi", stream=True)))
+        wait_until(lambda: api.in_flight() == n + 1)
+    assert api.chat_raw("hi").status_code == 429
+    assert api.chat_raw("hi", top_p=7).status_code == 400
+    for n in (1, 0):    # first the one that waits, so that its turn never comes
+        sockets[n].close()
+        wait_until(lambda: api.in_flight() == n)
+    wait_until(lambda: len([x for x in lines(p) if "finish" in x]) == 4)
+    ends = [(x["status"], x["finish"], x["client_gone"]) for x in lines(p) if "finish" in x]
+    assert ends[:2] == [(429, "refused", False), (400, "refused", False)]
+    assert [(finish, gone) for _, finish, gone in ends[2:]] == [("cancelled", True)] * 2
+    values = metrics(api)
+    assert values["lily_requests_total"] == 4 and values["lily_queue_refused_total"] == 1
+    assert values["lily_request_duration_seconds_count"] == 1    # of the one whose turn came
+
+
 def test_log_levels(spawn):
     p = spawn("--log-level", "debug")
     wait_until(lambda: "GET /health 200" in p.tail())
