@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "sample/json_exclude.h"
 #include "sample/json_schema_part.h"
+#include "sample/text_pattern.h"
 #include "text/big_number.h"
 #include "text/reply_value.h"
 
@@ -20,13 +21,6 @@ int call_unsupported(const call_maker *m, const char *what)
     return lily_fail(m->e, LILY_UNSUPPORTED, "#/properties/%.100s: %s is not supported", m->key, what);
 }
 
-/* A JSON value, then its closing tag. */
-static uint32_t json_closing(const call_maker *m, uint32_t next)
-{
-    next = lily_grammar_text(m->g, m->text.close, strlen(m->text.close), next);
-    return lily_grammar_text(m->g, "\n", 1, next);
-}
-
 /* ---- JSON values ---- */
 
 /* Any JSON value of these types, strings left out. */
@@ -34,7 +28,7 @@ static uint32_t json_of_types(const call_maker *m, unsigned types, uint32_t next
 {
     const json_parts *p = &m->json;
     lily_grammar *g = m->g;
-    uint32_t all = lily_grammar_never(g), end = json_closing(m, next);
+    uint32_t all = lily_grammar_never(g), end = text_closing(&m->text, next);
     if (types & REPLY_NUMBER) all = lily_grammar_split(g, all, part_any_number(p, end));
     else if (types & REPLY_INTEGER) all = lily_grammar_split(g, all, part_any_integer(p, end));
     if (types & REPLY_BOOLEAN) all = lily_grammar_split(g, all, part_word(p, "true", end));
@@ -54,7 +48,7 @@ static int json_value(const call_maker *m, const json_t *schema, unsigned types,
         return LILY_OK;
     }
     if (!m->loose || m->strict) {
-        int rc = json_schema_part(&m->json, m->parameters, schema, json_closing(m, next), out, &scratch);
+        int rc = json_schema_part(&m->json, m->parameters, schema, text_closing(&m->text, next), out, &scratch);
         if (rc == LILY_OK) return LILY_OK;
         if (rc == LILY_NO_MEMORY) return lily_no_memory(m->e, 0, "a grammar of calls");
         if (m->strict) {    /* its place begins with that of the parameter */
@@ -84,18 +78,33 @@ static int64_t count_of(const json_t *schema, const char *name, int64_t missing)
     return !json_is_number(v) || x < 0 || x > LILY_GRAMMAR_NODES ? missing : (int64_t)x;
 }
 
+/* A string that nothing but null stands beside: all its keywords count. */
+static int string_alone(const call_maker *m, const json_t *schema, int64_t low, int64_t high, uint32_t next, uint32_t *out)
+{
+    bool patterned = json_object_get(schema, "pattern") || json_object_get(schema, "format");
+    lily_err scratch;
+    if (m->loose && !m->strict) {
+        *out = text_any(&m->text, next);
+        return LILY_OK;
+    }
+    if (patterned) {
+        int rc = text_pattern(&m->text, &m->json, schema, low, high, next, out, &scratch);
+        if (rc == LILY_OK) return LILY_OK;
+        if (rc == LILY_NO_MEMORY) return lily_no_memory(m->e, 0, "a grammar of calls");
+        if (m->strict) return lily_fail(m->e, (enum lily_code)rc, "#/properties/%.100s: %.300s", m->key, scratch.text);
+    }
+    *out = text_string(&m->text, low, high, next);
+    return LILY_OK;
+}
+
 static int string_value(const call_maker *m, const json_t *schema, uint32_t next, uint32_t *out)
 {
-    static const char *const other[] = {"pattern", "format"};
-    int64_t low = count_of(schema, "minLength", 0), high = count_of(schema, "maxLength", -1);
-    bool alone = m->types == REPLY_STRING;
-    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
-        if (json_object_get(schema, other[i])) TRY(call_unsupported(m, other[i]));
-    if ((low > 0 || high >= 0) && !alone) TRY(call_unsupported(m, "the length of a string that may be something else"));
-    if (!alone)
-        *out = text_beside(m, next);
-    else
-        *out = m->loose && !m->strict ? text_any(&m->text, next) : text_string(&m->text, low, high, next);
+    static const char *const limits[] = {"minLength", "maxLength", "pattern", "format"};
+    if (!(m->types & ~(unsigned)(REPLY_STRING | REPLY_NULL)))
+        return string_alone(m, schema, count_of(schema, "minLength", 0), count_of(schema, "maxLength", -1), next, out);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (json_object_get(schema, limits[i])) TRY(call_unsupported(m, "a limit of a string that may be something else"));
+    *out = text_beside(m, next);
     return LILY_OK;
 }
 
@@ -129,7 +138,7 @@ static int listed_value(const call_maker *m, const json_t *value, uint32_t next,
     if (!written) return lily_no_memory(m->e, 0, "a grammar of calls");
     if (!same) return call_unsupported(m, "a listed value that is read as another one");
     uint32_t one = string ? text_literal(&m->text, json_string_value(value), json_string_length(value), next)
-                          : part_literal(&m->json, value, json_closing(m, next));
+                          : part_literal(&m->json, value, text_closing(&m->text, next));
     *out = lily_grammar_split(m->g, *out, one);
     return LILY_OK;
 }

@@ -27,5 +27,7 @@ void dfa_free(dfa *d);
 /* The JSON string that holds one of them, in front of `next`.  Characters stand for themselves; only those that
  * must be escaped are, in their shortest form. */
 uint32_t part_dfa(const json_parts *p, const dfa *d, uint32_t next);
+/* The same as it is, without quotation marks and escapes. */
+uint32_t part_dfa_text(const json_parts *p, const dfa *d, uint32_t next);
 
 #endif

@@ -1,4 +1,4 @@
-/* dfa_part.c - an automaton over characters as a network over the bytes of a JSON string. */
+/* dfa_part.c - an automaton over characters as a network over the bytes of a JSON string, or of plain text. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -12,6 +12,7 @@ typedef struct group {
     uint32_t to;
     lily_grammar *g;
     uint32_t next; /* the node of that state */
+    bool raw;      /* characters stand for themselves, none is escaped */
 } group;
 
 /* The range of the group that begins at or behind *low: false if there is none. */
@@ -33,15 +34,15 @@ typedef struct ascii {
     bool any_plain, any_escaped, any_unicode[2];
 } ascii;
 
-static void add_ascii(ascii *a, uint32_t c)
+static void add_ascii(ascii *a, uint32_t c, bool raw)
 {
     static const char controls[] = "\b\t\n\f\r", names[] = "btnfr";
     const char *control = c ? strchr(controls, (int)c) : NULL;
-    if (control || c == '"' || c == '\\') {
+    if (!raw && (control || c == '"' || c == '\\')) {
         unsigned name = control ? (unsigned char)names[control - controls] : c;
         lily_set_add(&a->escaped, name, name);
         a->any_escaped = true;
-    } else if (c < 0x20) {
+    } else if (!raw && c < 0x20) {
         lily_byte_set *set = &a->unicode[c / 16];
         unsigned digit = (unsigned char)"0123456789abcdef"[c % 16];
         lily_set_add(set, digit, digit);
@@ -125,7 +126,7 @@ static uint32_t group_part(const json_parts *p, const group *k, uint32_t all)
     ascii a = {0};
     uint32_t low, high;
     for (uint32_t i = 0; next_range(k, &i, &low, &high);) {
-        for (uint32_t c = low; c <= high && c < 0x80; c++) add_ascii(&a, c);
+        for (uint32_t c = low; c <= high && c < 0x80; c++) add_ascii(&a, c, k->raw);
         if (low <= 0x80 && high == REGEX_LAST)
             all = lily_grammar_split(k->g, lily_grammar_call(k->g, p->beyond, k->next), all);
         else if (high >= 0x80)
@@ -142,11 +143,11 @@ static bool was_before(const uint32_t *row, uint32_t i)
     return false;
 }
 
-uint32_t part_dfa(const json_parts *p, const dfa *d, uint32_t next)
+/* `end` follows where a string may end. */
+static uint32_t network(const json_parts *p, const dfa *d, bool raw, uint32_t end)
 {
     lily_grammar *g = p->g;
-    uint32_t *at = lily_calloc(d->n_states, sizeof *at), quote = lily_grammar_text(g, "\"", 1, next),
-             never = lily_grammar_never(g);
+    uint32_t *at = lily_calloc(d->n_states, sizeof *at), never = lily_grammar_never(g);
     if (!at) {
         g->no_memory = true;
         return LILY_GRAMMAR_END;
@@ -157,12 +158,22 @@ uint32_t part_dfa(const json_parts *p, const dfa *d, uint32_t next)
         uint32_t all = never;
         for (uint32_t i = 0; i < d->n_ranges; i++) {
             if (row[i] == DFA_DEAD || was_before(row, i)) continue;
-            const group k = {.d = d, .row = row, .to = row[i], .g = g, .next = at[row[i]]};
+            const group k = {.d = d, .row = row, .to = row[i], .g = g, .next = at[row[i]], .raw = raw};
             all = group_part(p, &k, all);
         }
-        lily_grammar_set_split(g, at[s], d->final[s] ? quote : never, all);
+        lily_grammar_set_split(g, at[s], d->final[s] ? end : never, all);
     }
-    uint32_t start = d->n_states > DFA_START ? lily_grammar_text(g, "\"", 1, at[DFA_START]) : never;
+    uint32_t start = d->n_states > DFA_START ? at[DFA_START] : never;
     lily_free(at);
     return start;
+}
+
+uint32_t part_dfa(const json_parts *p, const dfa *d, uint32_t next)
+{
+    return lily_grammar_text(p->g, "\"", 1, network(p, d, false, lily_grammar_text(p->g, "\"", 1, next)));
+}
+
+uint32_t part_dfa_text(const json_parts *p, const dfa *d, uint32_t next)
+{
+    return network(p, d, true, next);
 }

@@ -25,8 +25,7 @@ static uint32_t character(const text_parts *t, const lily_byte_set *set, uint32_
     return lily_grammar_split(t->g, lily_grammar_set(t->g, set, next), lily_grammar_call(t->g, t->beyond, next));
 }
 
-/* "\n" and the tag. */
-static uint32_t closing(const text_parts *t, uint32_t next)
+uint32_t text_closing(const text_parts *t, uint32_t next)
 {
     return lily_grammar_text(t->g, "\n", 1, lily_grammar_text(t->g, t->close, strlen(t->close), next));
 }
@@ -80,7 +79,7 @@ uint32_t text_string(const text_parts *t, int64_t low, int64_t high, uint32_t ne
     lily_grammar *g = t->g;
     if (low == 0 && high < 0) return text_any(t, next);
     if (high >= 0 && low > high) return lily_grammar_never(g);
-    uint32_t end = closing(t, next);
+    uint32_t end = text_closing(t, next);
     lily_byte_set in_line = ascii(), at_start;
     lily_set_remove(&in_line, '\n');
     at_start = in_line;
@@ -109,7 +108,7 @@ uint32_t text_literal(const text_parts *t, const char *text, size_t n, uint32_t 
     size_t tag = strlen(t->close);
     for (size_t i = 0; i + tag <= n; i++)
         if ((i == 0 || text[i - 1] == '\n') && memcmp(text + i, t->close, tag) == 0) return lily_grammar_never(t->g);
-    return lily_grammar_text(t->g, text, n, closing(t, next));
+    return lily_grammar_text(t->g, text, n, text_closing(t, next));
 }
 
 uint32_t text_not_from(const text_parts *t, const char *first, uint32_t next)
@@ -117,5 +116,5 @@ uint32_t text_not_from(const text_parts *t, const char *first, uint32_t next)
     lily_byte_set begin = ascii();
     remove_all(&begin, "< \t\n");
     remove_all(&begin, first);
-    return lily_grammar_split(t->g, closing(t, next), character(t, &begin, lily_grammar_call(t->g, t->within, next)));
+    return lily_grammar_split(t->g, text_closing(t, next), character(t, &begin, lily_grammar_call(t->g, t->within, next)));
 }

@@ -18,6 +18,8 @@ typedef struct text_parts {
 /* `close` must outlive the parts. */
 void text_parts_init(text_parts *t, lily_grammar *g, const char *close);
 
+/* "\n" and the tag alone. */
+uint32_t text_closing(const text_parts *t, uint32_t next);
 uint32_t text_any(const text_parts *t, uint32_t next);
 /* low … high characters (high < 0: no limit), of which none at the beginning of a line is a '<'. */
 uint32_t text_string(const text_parts *t, int64_t low, int64_t high, uint32_t next);

@@ -53,7 +53,9 @@ def json_schema(r, depth=2):
 
 
 def string_schema(r):
-    kind = r.randrange(5)
+    kind = r.randrange(6)
+    if kind == 5:
+        return {"type": "string", "pattern": r.choice(["^[a-z]{1,4}$", "b", "^(x|yy)*$", "^[^a]?.$", "^\\d+\\n?$"]), "minLength": r.randint(0, 2)}
     if kind == 0:
         low = r.randint(0, 3)
         return {"type": "string", "minLength": low, "maxLength": low + r.randint(0, 5)}
@@ -73,7 +75,7 @@ def any_schema(r, depth=2, inner=False):
     if kind == 3 and not inner:
         return {"anyOf": [{"type": "string"}, json_schema(r, 1)]}
     if kind == 4 and not inner:
-        return {"type": r.choice([["string", "null"], ["string", "array"], ["string", "object", "null"]])}
+        return r.choice([{"type": ["string", "null"], "maxLength": 3}, {"type": ["string", "array"]}, {"type": ["string", "object", "null"]}])
     if kind == 5 and not inner:
         return {"$ref": "#/$defs/shared"}
     return json_schema(r, depth)

@@ -72,6 +72,9 @@ static const row rows[] = {
     {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", {"ab", "\xc3\xa9\xc3\xa9\xc3\xa9", "a\n", "\n\n\n"},
      {"", "a", "abcd", "\n", "\n</", "<a"}},
     {"{\"type\":\"string\",\"minLength\":1}", {"a", "\n", "a\n", "abc\n<"}, {""}},
+    {"{\"type\":\"string\",\"pattern\":\"^[a-c]{2,}$\",\"maxLength\":3}", {"ab", "abc"}, {"a", "abca", "abd", "ab\n", ""}},
+    {"{\"type\":\"string\",\"pattern\":\"b.\"}", {"abc", "x\n\"b\\\n", "b\xc3\xa9"}, {"b", "ac", "bc\n<", "<bc", "b\n", "bx\x01"}},
+    {"{\"type\":\"string\",\"format\":\"date\"}", {"2026-11-30"}, {"2026-13-30", "\"2026-11-30\"", "today"}},
     {"{\"type\":\"string\",\"enum\":[\"Oslo\",\"null\",\"1\"]}", {"Oslo", "null => \"null\"", "1 => \"1\""}, {"Lima", "", "Oslo "}},
     {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":12}", {"3 => 3", "12 => 12"}, {"2", "13", "3.0", "\"3\"", "", " 3"}},
     {"{\"type\":\"number\"}", {"1.5 => 1.5", "-2 => -2"}, {"one", "NaN"}},
@@ -81,6 +84,8 @@ static const row rows[] = {
      {"{\"b\": \"x\\n</parameter>\"} => {\"b\":\"x\\n</parameter>\"}"},
      {"{}", "{\"c\": 1}"}},
     {"{\"type\":[\"string\",\"null\"]}", {"null => null", "nul", "nothing", "5 => \"5\""}, {"a\n</parameter>"}},
+    {"{\"anyOf\":[{\"type\":\"string\",\"format\":\"date\"},{\"type\":\"null\"}]}", {"2026-11-30", "null => null"}, {"nul", ""}},
+    {"{\"type\":[\"string\",\"null\"],\"minLength\":2}", {"ab", "null => null"}, {"a", ""}},
     {"{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}",
      {"5 => \"5\"", "five", "null => \"null\""},
      {"a\n</parameter>"}},
@@ -206,10 +211,12 @@ static void strict_or_not(void **state)
     } odd[] = {
         {"{\"type\":\"array\",\"uniqueItems\":true}", "#/properties/a: 'uniqueItems'", "[1, 1]"},
         {"{\"type\":\"array\",\"items\":{\"type\":\"object\",\"patternProperties\":{}}}", "#/properties/a/items: 'patternProperties'", "[5]"},
-        {"{\"anyOf\":[{\"type\":\"string\",\"minLength\":3},{\"type\":\"integer\"}]}", "#/properties/a: the length", "x"},
+        {"{\"anyOf\":[{\"type\":\"string\",\"minLength\":3},{\"type\":\"integer\"}]}", "#/properties/a: a limit", "x"},
         {"{\"type\":[\"string\",\"integer\"],\"allOf\":[{}]}", "#/properties/a: allOf", "5"},
         {"{\"minLength\":2}", "#/properties/a: a schema without 'type'", "x"},
         {"{\"$ref\":\"#/$defs/none\"}", "#/properties/a: '$ref'", "x"},
+        {"{\"type\":\"string\",\"pattern\":\"(?=a)\"}", "#/properties/a: 'pattern'", "x"},
+        {"{\"type\":\"string\",\"format\":\"nonsense\"}", "#/properties/a: 'format' nonsense", "x"},
         {"{\"enum\":[\"a\",5]}", "#/properties/a: a listed value", "a"},
     };
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
