@@ -5,9 +5,9 @@ set -eu
 
 debian_build="gcc g++ make cmake ninja-build pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
   libmicrohttpd-dev libedit-dev libcmocka-dev curl jq ca-certificates"
-debian_test="python3 python3-venv git chromium chromium-driver haproxy"
+debian_test="python3 python3-venv git chromium chromium-driver haproxy groff-base zsh fish"
 brew_build="cmake ninja pkg-config jansson pcre2 utf8proc libmicrohttpd libedit cmocka jq"
-brew_test="python@3 haproxy"
+brew_test="python@3 haproxy groff zsh fish"
 
 case "${1:-build}" in
 build) debian="$debian_build"; brew="$brew_build" ;;
