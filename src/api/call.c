@@ -181,7 +181,7 @@ void lily_call_over(lily_http_req *req, void *arg)
 
 /* ---- the begin ---- */
 
-void lily_call_admit(lily_http_req *req, void *arg)
+bool lily_call_admit(lily_http_req *req, void *arg)
 {
     lily_api *api = arg;
     lily_err e;
@@ -194,7 +194,7 @@ void lily_call_admit(lily_http_req *req, void *arg)
         /* Anthropic's clients look for it under this name. */
         if (strncmp(lily_http_path(req), "/v1/messages", 12) == 0) lily_http_set_header(req, "request-id", c->id, &e);
     }
-    lily_guard_admit(api->guard, req);
+    return lily_guard_admit(api->guard, req);
 }
 
 lily_call *lily_call_of(const lily_http_req *req) { return lily_http_note(req); }

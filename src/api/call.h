@@ -13,7 +13,7 @@ typedef struct lily_call lily_call;
 struct lily_api;
 
 /* http.h: admit and over; `api` is a lily_api. */
-void lily_call_admit(lily_http_req *req, void *api);
+bool lily_call_admit(lily_http_req *req, void *api);
 void lily_call_over(lily_http_req *req, void *api);
 
 /* The request's; NULL when memory was out. All that follows allows NULL and comes from the thread of its job. */

@@ -226,28 +226,34 @@ static void refuse_origin(lily_http_req *req, const char *origin)
 
 /* ---- all of it ---- */
 
-void lily_guard_admit(const lily_guard *g, lily_http_req *req)
+static bool refuse_key(const lily_guard *g, lily_http_req *req)
+{
+    if (!g->n_keys || has_key(g, req)) return false;
+    lily_err e;
+    lily_http_set_header(req, "WWW-Authenticate", "Bearer realm=\"lily\"", &e);
+    lily_http_reply_error(req, 401, "this server needs its key: Authorization: Bearer KEY, or x-api-key: KEY", &e);
+    return true;
+}
+
+bool lily_guard_admit(const lily_guard *g, lily_http_req *req)
 {
     const char *path = lily_http_path(req), *origin = lily_http_header(req, "origin");
+    bool health = strcmp(path, "/health") == 0;
     bool preflight = strcmp(lily_http_method(req), "OPTIONS") == 0 && origin &&
                      lily_http_header(req, "access-control-request-method");
-    bool open = strcmp(path, "/health") == 0 || lily_is_page(path);
-    if (refuse_host(g, req)) return;
+    if (refuse_host(g, req)) return false;
     bool allowed = origin && plain(origin) && listed(g->origins, origin, strlen(origin));
     if (allowed) add_cors(g, req, origin);
     if (preflight && allowed) {
         answer_preflight(req);
-        return;
+        return false;
     }
     bool foreign = origin && !allowed && !same_origin(origin, lily_http_header(req, "host"));
-    if (foreign && (preflight || !g->n_keys) && strcmp(path, "/health") != 0) {
+    if (foreign && !health && (preflight || !g->n_keys)) {
         refuse_origin(req, origin);
-        return;
+        return false;
     }
-    if (!g->n_keys || open || has_key(g, req)) return;
-    lily_err e;
-    lily_http_set_header(req, "WWW-Authenticate", "Bearer realm=\"lily\"", &e);
-    lily_http_reply_error(req, 401, "this server needs its key: Authorization: Bearer KEY, or x-api-key: KEY", &e);
+    return health || lily_is_page(path) || !refuse_key(g, req);
 }
 
 bool lily_guard_has_key(const lily_guard *g) { return g->n_keys > 0; }

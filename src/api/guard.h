@@ -29,7 +29,8 @@ int lily_guard_new(lily_guard **out, const lily_guard_options *o, lily_err *e);
 void lily_guard_free(lily_guard *g);
 bool lily_guard_has_key(const lily_guard *g);
 
-/* On the network thread (http.h: admit): sets the headers that browsers want, and answers what may not go on. */
-void lily_guard_admit(const lily_guard *g, lily_http_req *req);
+/* On the network thread (http.h: admit): sets the headers that browsers want, and answers what may not go on; true: it
+ * may. */
+bool lily_guard_admit(const lily_guard *g, lily_http_req *req);
 
 #endif

@@ -54,9 +54,9 @@ typedef struct lily_http_options {
      * four times the limit, are refused without it. */
     void (*format_error)(const char *path, int status, const char *sentence, lily_buf *body);
     /* Both may be NULL.  admit: the head of a request was read, its body not yet (network thread); it may set headers of
-     * the answer, and it refuses by answering.  over: the last word about a request, when its answer was sent or its
+     * the answer.  What it returns false for goes no further: it has been answered, or is cut off.  over: the last word about a request, when its answer was sent or its
      * client is gone and nobody holds it any more (any thread). */
-    void (*admit)(lily_http_req *req, void *arg);
+    bool (*admit)(lily_http_req *req, void *arg);
     void (*over)(lily_http_req *req, void *arg);
     const lily_http_route *routes;  /* ended by one without a path; must outlive the server */
     void *arg;                      /* given to every handler, to admit and to over */

@@ -155,11 +155,12 @@ static enum MHD_Result begin_request(lily_http *h, http_conn *c, const char *url
     k.tail = &req->queries;
     MHD_get_connection_values(c->mhd, MHD_GET_ARGUMENT_KIND, copy_pair, &k);
     if (k.failed) return MHD_NO;
-    if (h->opt.admit) h->opt.admit(req, h->opt.arg);
+    bool admitted = !h->opt.admit || h->opt.admit(req, h->opt.arg);
+    if (!admitted && !answered(req)) return MHD_NO;    /* memory was out: still it must not pass */
     const char *length = lily_http_header(req, "content-length");
     unsigned long long size = length ? strtoull(length, NULL, 10) : 0;
     /* One without a body is answered when it was read whole, so that its connection can be kept. */
-    if (answered(req)) return size || k.codings ? send_answer(c) : MHD_YES;
+    if (!admitted) return size || k.codings ? send_answer(c) : MHD_YES;
     int status;
     const char *wrong = bad_head(h, &k, &status);
     if (wrong) return refuse(c, status, wrong);
@@ -221,11 +222,11 @@ static void handle(lily_http *h, lily_http_req *req)
     h->in_flight++;
     bool stopping = h->stopping;
     pthread_mutex_unlock(&h->lock);
+    if (answered(req)) return;    /* admit refused it */
     lily_buf allow = {0};
     const lily_http_route *route = find_route(h, req, &allow);
     lily_http_ref(req);
-    if (answered(req)) {}    /* by admit */
-    else if (stopping) lily_http_reply_error(req, 503, "the server is shutting down", NULL);
+    if (stopping) lily_http_reply_error(req, 503, "the server is shutting down", NULL);
     else if (req->body_seen > h->opt.max_body_bytes)
         lily_http_reply_error(req, 413, "the body of the request is too large", NULL);
     else if (req->body.failed) lily_http_reply_error(req, 503, "out of memory for the body of the request", NULL);

@@ -15,7 +15,7 @@ static struct {
     atomic_int admitted, over, notes, gone, last_status;
 } seen;
 
-static void admit(lily_http_req *req, void *arg)
+static bool admit(lily_http_req *req, void *arg)
 {
     (void)arg;
     lily_err e;
@@ -23,7 +23,10 @@ static void admit(lily_http_req *req, void *arg)
     atomic_fetch_add(&seen.notes, 1);
     lily_http_set_note(req, lily_strdup(lily_http_path(req)));
     lily_http_set_header(req, "X-Seen", "yes", &e);
-    if (lily_http_header(req, "x-refuse")) lily_http_reply_error(req, 401, "not you", &e);
+    if (lily_http_header(req, "x-silent")) return false;    /* as when there was no memory for an answer */
+    if (!lily_http_header(req, "x-refuse")) return true;
+    lily_http_reply_error(req, 401, "not you", &e);
+    return false;
 }
 
 static void over(lily_http_req *req, void *arg)
@@ -69,6 +72,18 @@ static void refused_by_the_head(void **state)
     assert_lacks(got, "100 Continue");
     wait_over(3);
     assert_int_equal(atomic_load(&seen.last_status), 401);
+    lily_http_close(h);
+    assert_int_equal(atomic_load(&seen.notes), 0);
+}
+
+static void who_is_not_admitted_never_passes(void **state)
+{
+    (void)state;
+    lily_http *h = open_guarded((lily_http_options){0});
+    assert_string_equal(client_exchange(h, "GET /hello HTTP/1.1\r\nHost: x\r\nX-Silent: 1\r\n\r\n"), "");
+    assert_string_equal(client_exchange(h, "POST /echo HTTP/1.1\r\nHost: x\r\nX-Silent: 1\r\nContent-Length: 2\r\n\r\nab"),
+                        "");
+    wait_over(2);
     lily_http_close(h);
     assert_int_equal(atomic_load(&seen.notes), 0);
 }
@@ -176,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refused_by_the_head),
+        cmocka_unit_test(who_is_not_admitted_never_passes),
         cmocka_unit_test(a_refusal_without_a_body_keeps_the_connection),
         cmocka_unit_test(every_request_ends_once),
         cmocka_unit_test(a_passed_socket_is_served),
