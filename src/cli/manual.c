@@ -82,13 +82,18 @@ static void put_options(FILE *f)
 
 static void put_statuses(FILE *f)
 {
-    fputs(".SH EXIT STATUS\n", f);
-#define X(name, exit_status, http_status, what)                                                                        \
-    fprintf(f, ".TP\n.B %d\n", exit_status);                                                                           \
-    put(f, what);                                                                                                      \
-    fputs(".\n", f);
-    LILY_CODES(X)
+    static const char *const meaning[256] = {
+#define X(name, exit_status, http_status, what) [exit_status] = what,
+        LILY_CODES(X)
 #undef X
+    };
+    fputs(".SH EXIT STATUS\n", f);
+    for (int status = 0; status < 256; status++) {
+        if (!meaning[status]) continue;
+        fprintf(f, ".TP\n.B %d\n", status);
+        put(f, meaning[status]);
+        fputs(".\n", f);
+    }
 }
 
 void lily_print_manual(FILE *f)
