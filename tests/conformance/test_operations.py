@@ -281,6 +281,12 @@ def test_trace_replays(spawn, tmp_path, stream):
     assert part(second, "end") == part(first, "end")
 
 
+@pytest.mark.parametrize("seed", ["", "x", "1.5", "9223372036854775808", "1 2"])
+def test_bad_seeds_of_replays(api, seed):
+    r = api.chat_raw("hi", headers={"x-lily-seed": seed})
+    assert r.status_code == 400 and r.json()["error"]["param"] == "x-lily-seed"
+
+
 def test_traces_of_what_went_wrong(scripted, tmp_path):
     folder = tmp_path / "t"
     api = scripted([{"text": "abc", "splits": "char", "fail_at": 3}], "--trace", str(folder))
