@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "sample/regex.h"
 
-/* States of one automaton; nodes of the network behind a pattern; steps that making one may take. */
-enum { MAX_STATES = 4096, MAX_NFA = 8192, MAX_RANGES = 512, MAX_WORK = 4000000, MAX_CELLS = 1 << 20 };
+/* States of one automaton; nodes of the network behind a pattern. */
+enum { MAX_STATES = 4096, MAX_NFA = 8192, MAX_RANGES = 512, MAX_CELLS = 1 << 20 };
 
 static int too_large(lily_err *e)
 {
@@ -20,6 +20,13 @@ void dfa_free(dfa *d)
     lily_free(d->to);
     lily_free(d->final);
     *d = (dfa){0};
+}
+
+static bool take_work(uint32_t *left, size_t n)
+{
+    bool enough = *left > n;
+    *left = enough ? *left - (uint32_t)n : 0;
+    return enough;
 }
 
 /* A further state, without transitions. */
@@ -58,6 +65,75 @@ static int set_ranges(dfa *d, const uint32_t *begins, uint32_t n, lily_err *e)
     return d->n_ranges <= MAX_RANGES ? LILY_OK : too_large(e);
 }
 
+/* ---- states that are alike ---- */
+
+static uint32_t *slot_of(const dfa *d, const uint32_t *class, uint32_t *slot, uint32_t mask, uint32_t s)
+{
+    const uint32_t *row = d->to + (size_t)s * d->n_ranges;
+    uint64_t hash = class[s];
+    for (uint32_t i = 0; i < d->n_ranges; i++) hash = (hash ^ class[row[i]]) * UINT64_C(0x9E3779B97F4A7C15);
+    uint32_t at = (uint32_t)(hash >> 32) & mask;
+    for (; slot[at]; at = (at + 1) & mask) {
+        const uint32_t o = slot[at] - 1, *other = d->to + (size_t)o * d->n_ranges;
+        bool same = class[o] == class[s];
+        for (uint32_t i = 0; i < d->n_ranges && same; i++) same = class[other[i]] == class[row[i]];
+        if (same) break;
+    }
+    return &slot[at];
+}
+
+/* Classes of states that no string tells apart (Moore): at first the final ones and the others, then those whose
+ * characters lead to the same classes, until that splits no class any more.  `class` and `next` are [n_states]. */
+static int find_classes(const dfa *d, uint32_t *class, uint32_t *next, uint32_t *slot, uint32_t room, uint32_t *left,
+                        uint32_t *n_classes, lily_err *e)
+{
+    for (uint32_t s = 0; s < d->n_states; s++) class[s] = d->final[s];
+    for (uint32_t before = 0, n = 1; n != before;) {
+        before = n;
+        n = 0;
+        if (!take_work(left, (size_t)d->n_states * d->n_ranges / 4 + room / 16)) return too_large(e);
+        memset(slot, 0, room * sizeof *slot);
+        for (uint32_t s = 0; s < d->n_states; s++) {
+            uint32_t *at = slot_of(d, class, slot, room - 1, s);
+            next[s] = *at ? next[*at - 1] : n++;
+            if (!*at) *at = s + 1;
+        }
+        memcpy(class, next, d->n_states * sizeof *class);
+        *n_classes = n;
+    }
+    return LILY_OK;
+}
+
+/* One state for each class. They are numbered by their first: the dead state stays 0 and the start 1. */
+static void join_classes(dfa *d, const uint32_t *class, uint32_t n_classes)
+{
+    uint32_t known = 0;
+    for (uint32_t s = 0; s < d->n_states && known < n_classes; s++) {
+        if (class[s] != known) continue;
+        for (uint32_t i = 0; i < d->n_ranges; i++)
+            d->to[(size_t)known * d->n_ranges + i] = class[d->to[(size_t)s * d->n_ranges + i]];
+        d->final[known++] = d->final[s];
+    }
+    if (n_classes == 1) { /* nothing fits: the start is a dead state of its own */
+        memset(d->to + d->n_ranges, 0, d->n_ranges * sizeof *d->to);
+        n_classes = 2;
+    }
+    d->n_states = n_classes;
+}
+
+static int shrink(dfa *d, uint32_t *left, lily_err *e)
+{
+    uint32_t room = 64, n_classes = 0;
+    while (room < 2 * d->n_states) room *= 2;
+    uint32_t *class = lily_calloc(2 * (size_t)d->n_states, sizeof *class), *slot = lily_calloc(room, sizeof *slot);
+    int rc = class && slot ? find_classes(d, class, class + d->n_states, slot, room, left, &n_classes, e)
+                           : lily_no_memory(e, room * sizeof *slot, "a pattern");
+    if (rc == LILY_OK) join_classes(d, class, n_classes);
+    lily_free(class);
+    lily_free(slot);
+    return rc;
+}
+
 /* ---- the network of a pattern ---- */
 
 enum nfa_kind { NFA_SET, NFA_SPLIT, NFA_BEGIN, NFA_END, NFA_MATCH };
@@ -78,7 +154,7 @@ typedef struct maker {
     uint32_t *places, *at;
     uint32_t n_places, room_places;
     uint32_t *seen, *stack; /* [2 * MAX_NFA] */
-    uint32_t round, work;
+    uint32_t round, *left;
     lily_err *e;
 } maker;
 
@@ -116,7 +192,7 @@ static int build(maker *m, uint32_t tree, uint32_t next, uint32_t *out)
 {
     const regex_node *n = &m->r->nodes[tree];
     uint32_t one, other;
-    if (++m->work > MAX_WORK) return too_large(m->e);
+    if (!take_work(m->left, 1)) return too_large(m->e);
     for (; n->kind == REGEX_CAT; n = &m->r->nodes[n->a]) TRY(build(m, n->b, next, &next));
     switch (n->kind) {
     case REGEX_SET:
@@ -178,7 +254,7 @@ static int add_place(maker *m, uint32_t place, bool at_begin)
         const nfa_node *node = &m->nodes[at / 2];
         if (m->seen[at] == m->round) continue;
         m->seen[at] = m->round;
-        if (++m->work > MAX_WORK) return too_large(m->e);
+        if (!take_work(m->left, 1)) return too_large(m->e);
         if (node->kind == NFA_SPLIT) {
             m->stack[n++] = node->a * 2 + ends;
             m->stack[n++] = node->next * 2 + ends;
@@ -222,7 +298,7 @@ static int intern(maker *m, uint32_t from, uint32_t *out)
         n = 1;
     }
     for (uint32_t s = DFA_START; s < d->n_states; s++) {
-        m->work += 1 + (m->at[s + 1] - m->at[s] == n ? n / 8 : 0);
+        if (!take_work(m->left, 1 + (m->at[s + 1] - m->at[s] == n ? n / 8 : 0))) return too_large(m->e);
         if (m->at[s + 1] - m->at[s] == n && memcmp(m->places + m->at[s], m->places + from, n * sizeof *m->places) == 0) {
             m->n_places = from;
             *out = s;
@@ -243,7 +319,7 @@ static int step(maker *m, uint32_t state, uint32_t range, uint32_t *to)
     for (uint32_t i = m->at[state]; i < m->at[state + 1]; i++) {
         const uint32_t place = m->places[i];
         const nfa_node *node = &m->nodes[place / 2];
-        if (++m->work > MAX_WORK) return too_large(m->e);
+        if (!take_work(m->left, 1)) return too_large(m->e);
         if (node->kind == NFA_MATCH && !(place & 1)) TRY(add_place(m, place, false));
         if (node->kind == NFA_SET && m->in_set[(size_t)node->a * m->d->n_ranges + range])
             TRY(add_place(m, node->next * 2, false));
@@ -275,12 +351,12 @@ static int make(maker *m)
     return LILY_OK;
 }
 
-int dfa_of_pattern(dfa *d, const char *text, size_t n, lily_err *e)
+int dfa_of_pattern(dfa *d, const char *text, size_t n, uint32_t *left, lily_err *e)
 {
     regex r;
     *d = (dfa){0};
     TRY(regex_parse(&r, text, n, e));
-    maker m = {.r = &r, .d = d, .e = e};
+    maker m = {.r = &r, .d = d, .left = left, .e = e};
     m.nodes = lily_calloc(MAX_NFA, sizeof *m.nodes);
     m.seen = lily_calloc(2 * MAX_NFA, sizeof *m.seen);
     m.stack = lily_calloc(4 * MAX_NFA, sizeof *m.stack);
@@ -289,6 +365,7 @@ int dfa_of_pattern(dfa *d, const char *text, size_t n, lily_err *e)
     void *const parts[] = {m.nodes, m.seen, m.stack, m.at, m.in_set, m.places};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) lily_free(parts[i]);
     regex_free(&r);
+    if (rc == LILY_OK) rc = shrink(d, left, e);
     if (rc != LILY_OK) dfa_free(d);
     return rc;
 }
@@ -328,12 +405,13 @@ static int pair_state(dfa *d, pairs *p, uint32_t a, uint32_t b, bool final, uint
     return LILY_OK;
 }
 
-static int find_both(dfa *d, pairs *p, const dfa *a, const dfa *b, lily_err *e)
+static int find_both(dfa *d, pairs *p, const dfa *a, const dfa *b, uint32_t *left, lily_err *e)
 {
     uint32_t room = 0, to;
     TRY(add_state(d, false, &room, e));
     TRY(pair_state(d, p, DFA_START, DFA_START, a->final[DFA_START] && b->final[DFA_START], &room, &to, e));
-    for (uint32_t s = DFA_START; s < d->n_states; s++)
+    for (uint32_t s = DFA_START; s < d->n_states; s++) {
+        if (!take_work(left, d->n_ranges)) return too_large(e);
         for (uint32_t i = 0, x = 0, y = 0; i < d->n_ranges; i++) {
             while (x + 1 < a->n_ranges && a->low[x + 1] <= d->low[i]) x++;
             while (y + 1 < b->n_ranges && b->low[y + 1] <= d->low[i]) y++;
@@ -342,10 +420,11 @@ static int find_both(dfa *d, pairs *p, const dfa *a, const dfa *b, lily_err *e)
             TRY(pair_state(d, p, ta, tb, a->final[ta] && b->final[tb], &room, &to, e));
             d->to[(size_t)s * d->n_ranges + i] = to;
         }
+    }
     return LILY_OK;
 }
 
-int dfa_both(dfa *d, const dfa *a, const dfa *b, lily_err *e)
+int dfa_both(dfa *d, const dfa *a, const dfa *b, uint32_t *left, lily_err *e)
 {
     pairs p = {0};
     *d = (dfa){0};
@@ -356,7 +435,8 @@ int dfa_both(dfa *d, const dfa *a, const dfa *b, lily_err *e)
         memcpy(begins + a->n_ranges, b->low, b->n_ranges * sizeof *begins);
         rc = set_ranges(d, begins, a->n_ranges + b->n_ranges, e);
     }
-    if (rc == LILY_OK) rc = find_both(d, &p, a, b, e);
+    if (rc == LILY_OK) rc = find_both(d, &p, a, b, left, e);
+    if (rc == LILY_OK) rc = shrink(d, left, e);
     lily_free(begins);
     pairs_free(&p);
     if (rc != LILY_OK) dfa_free(d);
@@ -367,13 +447,14 @@ int dfa_both(dfa *d, const dfa *a, const dfa *b, lily_err *e)
 
 /* States are (state of a, characters so far), one length after the other; without a limit, lengths from `low` on
  * are one. */
-static int find_length(dfa *d, pairs *p, const dfa *a, int64_t low, int64_t high, lily_err *e)
+static int find_length(dfa *d, pairs *p, const dfa *a, int64_t low, int64_t high, uint32_t *left, lily_err *e)
 {
     uint32_t room = 0, to, from = DFA_START, end = DFA_START + 1;
     TRY(add_state(d, false, &room, e));
     TRY(pair_state(d, p, DFA_START, 0, low == 0 && a->final[DFA_START], &room, &to, e));
     for (int64_t n = 0; from < end && (high < 0 || n < high); n++) {
-        for (uint32_t s = from; s < end; s++)
+        for (uint32_t s = from; s < end; s++) {
+            if (!take_work(left, d->n_ranges)) return too_large(e);
             for (uint32_t i = 0; i < d->n_ranges; i++) {
                 uint32_t ta = a->to[(size_t)p->of[s][0] * a->n_ranges + i], count = (uint32_t)n + 1;
                 if (ta == DFA_DEAD) continue;
@@ -387,19 +468,20 @@ static int find_length(dfa *d, pairs *p, const dfa *a, int64_t low, int64_t high
                 }
                 d->to[(size_t)s * d->n_ranges + i] = to;
             }
+        }
         from = end;
         end = d->n_states;
     }
     return LILY_OK;
 }
 
-int dfa_of_length(dfa *d, const dfa *a, int64_t low, int64_t high, lily_err *e)
+int dfa_of_length(dfa *d, const dfa *a, int64_t low, int64_t high, uint32_t *left, lily_err *e)
 {
     pairs p = {0};
     *d = (dfa){0};
     TRY(pairs_new(&p, e));
     int rc = set_ranges(d, a->low, a->n_ranges, e);
-    if (rc == LILY_OK) rc = find_length(d, &p, a, low, high, e);
+    if (rc == LILY_OK) rc = find_length(d, &p, a, low, high, left, e);
     pairs_free(&p);
     if (rc != LILY_OK) dfa_free(d);
     return rc;

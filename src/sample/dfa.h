@@ -14,14 +14,16 @@ typedef struct dfa {
     uint8_t *final; /* [n_states] whether a string may end there */
 } dfa;
 
+/* Making one takes steps from *left, which all of a grammar share (its pattern_work). */
+
 /* The strings in which the pattern (ECMA 262, regex.h) finds something.  LILY_UNSUPPORTED when it takes too many
  * states, and as regex_parse. */
-int dfa_of_pattern(dfa *d, const char *text, size_t n, lily_err *e);
+int dfa_of_pattern(dfa *d, const char *text, size_t n, uint32_t *left, lily_err *e);
 /* What is in both. */
-int dfa_both(dfa *d, const dfa *a, const dfa *b, lily_err *e);
+int dfa_both(dfa *d, const dfa *a, const dfa *b, uint32_t *left, lily_err *e);
 /* Those of low … high characters (high < 0: no limit).  When the states do not suffice `high` is made smaller, but
  * not below `low`. */
-int dfa_of_length(dfa *d, const dfa *a, int64_t low, int64_t high, lily_err *e);
+int dfa_of_length(dfa *d, const dfa *a, int64_t low, int64_t high, uint32_t *left, lily_err *e);
 void dfa_free(dfa *d);
 
 /* The JSON string that holds one of them, in front of `next`.  Characters stand for themselves; only those that

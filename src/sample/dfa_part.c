@@ -163,7 +163,7 @@ static uint32_t network(const json_parts *p, const dfa *d, bool raw, uint32_t en
         }
         lily_grammar_set_split(g, at[s], d->final[s] ? end : never, all);
     }
-    uint32_t start = d->n_states > DFA_START ? at[DFA_START] : never;
+    uint32_t start = at[DFA_START];
     lily_free(at);
     return start;
 }

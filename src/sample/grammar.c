@@ -12,6 +12,7 @@ int lily_grammar_new(lily_grammar **out, lily_err *e)
     *out = g;
     if (!g) return lily_no_memory(e, sizeof *g, "a grammar");
     atomic_init(&g->holders, 1);
+    g->pattern_work = LILY_GRAMMAR_WORK;
     g->room_nodes = 64;
     g->nodes = lily_calloc(g->room_nodes, sizeof *g->nodes);
     if (g->nodes) {

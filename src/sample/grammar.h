@@ -26,7 +26,7 @@
 #include "base/err.h"
 
 /* Calls that may be open at a time: it bounds how deep a document can nest. */
-enum { LILY_GRAMMAR_DEPTH = 256, LILY_GRAMMAR_NODES = 1 << 17, LILY_GRAMMAR_SETS = 4096 };
+enum { LILY_GRAMMAR_DEPTH = 256, LILY_GRAMMAR_NODES = 1 << 17, LILY_GRAMMAR_SETS = 4096, LILY_GRAMMAR_WORK = 6000000 };
 enum { LILY_GRAMMAR_ENDLESS = UINT16_MAX }; /* a height */
 
 typedef struct lily_byte_set {
@@ -80,6 +80,7 @@ typedef struct lily_grammar {
     uint8_t class_of[256];
     uint32_t n_classes;
     bool no_memory, too_large; /* while it is built */
+    uint32_t pattern_work;     /* steps that all its patterns may still take: dfa.h */
     atomic_uint holders;
 } lily_grammar;
 

@@ -15,10 +15,10 @@
 #include "text/big_number.h"
 
 /* What a schema may cost. */
-enum { MAX_NESTING = 64, MAX_SCHEMAS = 20000, MAX_NAMES = 2048, MAX_REFS = 1024, MAX_ALTERNATIVES = 1024 };
+enum { MAX_NESTING = 64, MAX_SCHEMAS = 10000, MAX_NAMES = 2048, MAX_REFS = 1024, MAX_ALTERNATIVES = 1024 };
 enum { MAX_VALUES = 4096, MAX_COUNT = 10000 };
-enum { MAX_COMPARED = 200000 }; /* pairs of schemas and values, for all oneOf together */
-enum { MAX_MERGED = 200000 };   /* keywords that making one schema out of several may copy */
+enum { MAX_COMPARED = 100000 }; /* pairs of schemas and values, for all oneOf together */
+enum { MAX_MERGED = 100000 };   /* keywords that making one schema out of several may copy */
 enum { MAX_PATTERNS = 256 };    /* `pattern` and `format` in all */
 
 /* A schema that is compiled as a rule of its own: what a $ref leads to, or one that is put together. */
@@ -29,6 +29,13 @@ typedef struct reference {
     bool merges;
 } reference;
 
+/* The rule of strings that fit a pattern and a format (either may be NULL) and are of some length. */
+typedef struct patterned {
+    const json_t *pattern, *format;
+    int64_t low, high;
+    uint32_t rule;
+} patterned;
+
 typedef struct compiler {
     json_parts p;
     lily_grammar *g;
@@ -38,6 +45,7 @@ typedef struct compiler {
     json_merges merges;
     lily_buf place; /* "#/properties/x" */
     int nesting;
+    patterned *patterns;
     uint32_t n_schemas, n_patterns;
     uint32_t compared; /* what is left of MAX_COMPARED */
     lily_err *e;
@@ -574,10 +582,9 @@ static int add_pattern(compiler *c, const json_t *value, bool format, dfa *with)
     lily_err why;
     if (!text) return REFUSE(c, LILY_ARGUMENT, "'%s' must be a string", format ? "format" : "pattern");
     if (!pattern) return REFUSE(c, LILY_UNSUPPORTED, "'format' %.60s is not supported", text);
-    if (++c->n_patterns > MAX_PATTERNS) return REFUSE(c, LILY_UNSUPPORTED, "more than %d patterns", MAX_PATTERNS);
-    int rc = dfa_of_pattern(&one, pattern, format ? strlen(pattern) : json_string_length(value), &why);
+    int rc = dfa_of_pattern(&one, pattern, format ? strlen(pattern) : json_string_length(value), &c->g->pattern_work, &why);
     if (rc == LILY_OK && with->n_states) {
-        rc = dfa_both(&both, &one, with, &why);
+        rc = dfa_both(&both, &one, with, &c->g->pattern_work, &why);
         dfa_free(&one);
         one = rc == LILY_OK ? both : (dfa){0};
     }
@@ -598,37 +605,63 @@ static int add_patterns(compiler *c, const json_t *s, const char *name, dfa *wit
     return LILY_OK;
 }
 
-static int patterned(compiler *c, dfa *d, int64_t low, int64_t high, uint32_t next, uint32_t *out)
+/* The JSON strings of an automaton that are of some length, as a rule. */
+static int pattern_rule(compiler *c, dfa *d, int64_t low, int64_t high, uint32_t *rule)
 {
     if (low > 0 || high >= 0) {
         dfa limited;
         lily_err why;
-        int rc = dfa_of_length(&limited, d, low, high, &why);
+        int rc = dfa_of_length(&limited, d, low, high, &c->g->pattern_work, &why);
         if (rc == LILY_NO_MEMORY) return lily_no_memory(c->e, 0, "a pattern");
         if (rc != LILY_OK) return REFUSE(c, (enum lily_code)rc, "'minLength' beside 'pattern' or 'format': %.200s", why.text);
         dfa_free(d);
         *d = limited;
     }
-    *out = part_dfa(&c->p, d, next);
+    *rule = lily_grammar_rule(c->g);
+    lily_grammar_set_rule(c->g, *rule, part_dfa(&c->p, d, LILY_GRAMMAR_END));
+    return LILY_OK;
+}
+
+static bool same_json(const json_t *a, const json_t *b)
+{
+    return a == b || (a && b && json_equal((json_t *)a, (json_t *)b));
+}
+
+/* Schemas repeat the same few patterns: each is made once. */
+static int pattern_string(compiler *c, const json_t *s, int64_t low, int64_t high, uint32_t next, uint32_t *out)
+{
+    patterned one = {json_object_get(s, "pattern"), json_object_get(s, "format"), low, high, 0};
+    dfa d = {0};
+    uint32_t i = 0;
+    for (; i < c->n_patterns; i++) {
+        const patterned *p = &c->patterns[i];
+        if (p->low == low && p->high == high && same_json(p->pattern, one.pattern) && same_json(p->format, one.format)) break;
+    }
+    if (i == MAX_PATTERNS) return REFUSE(c, LILY_UNSUPPORTED, "more than %d patterns", MAX_PATTERNS);
+    if (i == c->n_patterns) {
+        int rc = add_patterns(c, s, "pattern", &d);
+        if (rc == LILY_OK) rc = add_patterns(c, s, "format", &d);
+        if (rc == LILY_OK) rc = pattern_rule(c, &d, low, high, &one.rule);
+        dfa_free(&d);
+        if (rc != LILY_OK) return rc;
+        c->patterns[c->n_patterns++] = one;
+    }
+    *out = lily_grammar_call(c->g, c->patterns[i].rule, next);
     return LILY_OK;
 }
 
 static int string(compiler *c, const json_t *s, uint32_t next, uint32_t *out)
 {
     int64_t low, high;
-    dfa d = {0};
     TRY(read_count(c, s, "minLength", 0, &low));
     TRY(read_count(c, s, "maxLength", -1, &high));
-    int rc = add_patterns(c, s, "pattern", &d);
-    if (rc == LILY_OK) rc = add_patterns(c, s, "format", &d);
-    if (rc == LILY_OK && high >= 0 && low > high)
+    if (high >= 0 && low > high)
         *out = lily_grammar_never(c->g);
-    else if (rc == LILY_OK && d.n_states)
-        rc = patterned(c, &d, low, high, next, out);
-    else if (rc == LILY_OK)
+    else if (json_object_get(s, "pattern") || json_object_get(s, "format"))
+        return pattern_string(c, s, low, high, next, out);
+    else
         *out = low == 0 && high < 0 ? part_any_string(&c->p, next) : part_string(&c->p, low, high, next);
-    dfa_free(&d);
-    return rc;
+    return LILY_OK;
 }
 
 /* ---- a schema ---- */
@@ -740,7 +773,8 @@ static int compile_reference(compiler *c, const reference *r)
 static int compile(compiler *c, const json_t *s, uint32_t next, uint32_t *start)
 {
     c->refs = lily_calloc(MAX_REFS, sizeof *c->refs);
-    if (!c->refs) return lily_no_memory(c->e, MAX_REFS * sizeof *c->refs, "a schema");
+    c->patterns = lily_calloc(MAX_PATTERNS, sizeof *c->patterns);
+    if (!c->refs || !c->patterns) return lily_no_memory(c->e, MAX_REFS * sizeof *c->refs, "a schema");
     TRY(set_place(c, "#"));
     TRY(schema(c, s, next, start));
     for (; c->n_done < c->n_refs; c->n_done++) {
@@ -755,6 +789,7 @@ static void compiler_free(compiler *c)
     lily_buf_free(&c->place);
     for (size_t i = 0; i < c->n_refs; i++) lily_free(c->refs[i].place);
     lily_free(c->refs);
+    lily_free(c->patterns);
     json_merges_free(&c->merges);
 }
 

@@ -262,6 +262,8 @@ static const struct {
     {"{\"pattern\":[\"a\"]}", "'pattern' must be a string", LILY_ARGUMENT},
     {"{\"pattern\":\"^(a|b)*a(a|b){12}$\"}", "too many states", LILY_UNSUPPORTED},
     {"{\"pattern\":\"^a{100000}$\"}", "too many states", LILY_UNSUPPORTED},
+    {"{\"pattern\":\"[^\\\\s\\\\S]\",\"minLength\":2}", "no finite text fits it", LILY_ARGUMENT},
+    {"{\"allOf\":[{\"pattern\":\"[^\\\\s\\\\S]\"},{\"pattern\":\"a\"}]}", "no finite text fits it", LILY_ARGUMENT},
     {"{\"pattern\":\"^a$\",\"minLength\":2}", "no finite text fits it", LILY_ARGUMENT},
     {"{\"minLength\":100000}", "'minLength' is more than 10000", LILY_UNSUPPORTED},
     {"{\"minItems\":1e9}", "'minItems' is more than 10000", LILY_UNSUPPORTED},
