@@ -130,43 +130,55 @@ static int spawn(child *c, const lily_args *a, const record *first, lily_err *e)
     return failed ? lily_fail(e, LILY_IO, "no server to ask: %s", strerror(failed)) : LILY_OK;
 }
 
+static bool send_all(int fd, const char *data, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        ssize_t done = send(fd, data + at, n - at, MSG_NOSIGNAL);
+        if (done < 0 && errno != EINTR) return false;
+        if (done > 0) at += (size_t)done;
+    }
+    return true;
+}
+
+/* The status of an answer, which is read to its end; 0: there is none. */
+static int read_status(int fd)
+{
+    char head[64] = "", rest[4096];
+    size_t have = 0;
+    for (;;) {
+        bool first = have < sizeof head - 1;
+        ssize_t n = first ? read(fd, head + have, sizeof head - 1 - have) : read(fd, rest, sizeof rest);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        if (first) have += (size_t)n;
+    }
+    int status;
+    return sscanf(head, "HTTP/1.1 %d", &status) == 1 ? status : 0;
+}
+
 /* One exchange over the socket; *status 0: nobody answers there. */
-static int ask(const child *c, const lily_buf *head, const char *body, size_t n, int *status, lily_err *e)
+static int ask(const child *c, const lily_buf *head, const lily_buf *body, int *status, lily_err *e)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
-    char answer[4096];
-    size_t have = 0;
-    *status = 0;
     memcpy(to.sun_path, c->socket, strlen(c->socket) + 1);
+    *status = 0;
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     if (fd < 0) return lily_fail(e, LILY_IO, "no socket: %s", strerror(errno));
-    if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
-        close(fd);
-        return LILY_OK;
-    }
-    bool sent = true;
-    for (int part = 0; part < 2 && sent; part++) {
-        const char *data = part ? body : head->data;
-        for (size_t at = 0, all = part ? n : head->len; at < all && sent;) {
-            ssize_t done = send(fd, data + at, all - at, MSG_NOSIGNAL);
-            sent = done > 0 || (done < 0 && errno == EINTR);
-            if (done > 0) at += (size_t)done;
-        }
-    }
-    for (ssize_t got; (got = read(fd, answer + (have < 64 ? have : 64), sizeof answer - 65)) > 0;) have += (size_t)got;
+    bool connected = connect(fd, (struct sockaddr *)&to, sizeof to) == 0;
+    /* A body that is refused may not be taken whole; the answer comes all the same. */
+    if (connected && send_all(fd, head->data, head->len)) (void)send_all(fd, body->data, body->len);
+    if (connected) *status = read_status(fd);
     close(fd);
-    answer[have < 64 ? have : 64] = 0;
-    if (sscanf(answer, "HTTP/1.1 %d", status) != 1) return lily_fail(e, LILY_IO, "the server gave no answer");
-    return LILY_OK;
+    return connected && !*status ? lily_fail(e, LILY_IO, "the server gave no answer") : LILY_OK;
 }
 
 static int wait_ready(const child *c, lily_err *e)
 {
     static const char text[] = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    const lily_buf head = {.data = (char *)text, .len = sizeof text - 1};
+    const lily_buf head = {.data = (char *)text, .len = sizeof text - 1}, body = {0};
     for (int status = 0; status != 200; usleep(20000)) {
         if (waitpid(c->pid, NULL, WNOHANG) == c->pid) return lily_fail(e, LILY_IO, "the server could not be started");
-        TRY(ask(c, &head, NULL, 0, &status, e));
+        TRY(ask(c, &head, &body, &status, e));
     }
     return LILY_OK;
 }
@@ -230,7 +242,7 @@ static int send_again(const child *c, const record *r, lily_err *e)
     if (r->prompt) lily_buf_printf(&head, "x-lily-seed: %s\r\n", text_of(r->prompt, "seed"));
     lily_buf_puts(&head, "\r\n");
     if (rc == LILY_OK) rc = lily_buf_ok(&head, "a request", e);
-    if (rc == LILY_OK) rc = ask(c, &head, body.data, body.len, &status, e);
+    if (rc == LILY_OK) rc = ask(c, &head, &body, &status, e);
     if (rc == LILY_OK && !status) rc = lily_fail(e, LILY_IO, "the server has ended");
     lily_buf_free(&head);
     lily_buf_free(&body);
