@@ -130,6 +130,7 @@ int lily_chat_prompt_make(lily_chat_prompt *out, const lily_template *t, const l
     int rc = render(out, t, messages, tools, kwargs, go_on, e);
     if (rc == LILY_OK) rc = encode_rendered(out, k, e);
     if (rc == LILY_OK) rc = find_marks(out, k, e);
+    if (json_is_true(json_object_get(kwargs, "preserve_thinking"))) out->fork = 0;    /* nothing will be left out */
     if (rc == LILY_OK) out->in_think = lily_rendered_in_think(&out->rendered);
     else lily_chat_prompt_free(out);
     return rc;

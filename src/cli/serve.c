@@ -50,10 +50,13 @@ static int read_log(const lily_args *a, lily_err *e)
 
 static int read_engine(const lily_args *a, lily_engine_options *o, char **dir, lily_err *e)
 {
-    uint64_t queue, parallel;
+    uint64_t queue, parallel, disk_mib;
     TRY(lily_arg_uint(a, OPT_QUEUE, 1, 100000, 0, &queue, e));
     TRY(lily_arg_uint(a, OPT_PARALLEL, 1, 1024, 0, &parallel, e));
+    TRY(lily_arg_uint(a, OPT_CACHE_DIR_MIB, 1, UINT32_MAX, 0, &disk_mib, e));
     TRY(lily_engine_options_from(a, o, dir, e));
+    o->cache_dir = a->value[OPT_CACHE_DIR];
+    o->cache_dir_bytes = disk_mib << 20;
     o->queue = (uint32_t)queue;
     o->parallel = (uint32_t)parallel;
     return LILY_OK;

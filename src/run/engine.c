@@ -22,12 +22,20 @@ static int load(lily_engine *g, const lily_engine_options *o, lily_err *e)
     return load_script(g, o, LILY_LOAD_FULL, e);
 }
 
+static int open_pool(lily_engine *g, const lily_engine_options *o, lily_err *e)
+{
+    if (o->cache_dir) {
+        TRY(lily_disk_open(&g->disk, &g->m, o->cache_dir, o->cache_dir_bytes, e));
+        lily_disk_load_replies(g->disk, g->replies);
+    }
+    return lily_pool_new(&g->pool, &g->m, g->disk, e);
+}
+
 static int start(lily_engine *g, const lily_engine_options *o, lily_err *e)
 {
     TRY(load(g, o, e));
-    if (!g->script || lily_script_runs_model(g->script))
-        TRY(lily_pool_new(&g->pool, &g->m, e));
     TRY(lily_replies_new(&g->replies, LILY_REPLIES_BYTES, e));
+    if (!g->script || lily_script_runs_model(g->script)) TRY(open_pool(g, o, e));
     g->parallel = o->parallel ? o->parallel : LILY_DEFAULT_PARALLEL;
     g->turn = lily_calloc(g->parallel, sizeof *g->turn);
     if (!g->turn) return lily_no_memory(e, g->parallel * sizeof *g->turn, "requests");
@@ -62,6 +70,7 @@ void lily_engine_close(lily_engine *g)
     }
     lily_queue_let_go(g->queue);
     lily_pool_free(g->pool);
+    lily_disk_close(g->disk);
     lily_free(g->turn);
     lily_replies_free(g->replies);
     lily_script_close(g->script);
@@ -164,6 +173,7 @@ void lily_engine_get_stats(lily_engine *g, lily_engine_stats *out)
 
 void lily_engine_cache_clear(lily_engine *g)
 {
+    lily_replies_clear(g->replies);
     atomic_store(&g->clear, true);
     lily_queue_poke(g->queue);
 }

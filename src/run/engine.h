@@ -33,6 +33,8 @@ typedef struct lily_engine_options {
     uint32_t queue;                 /* requests that may wait; 0: LILY_DEFAULT_QUEUE */
     uint32_t parallel;              /* requests that are answered at once, by turns; 0: LILY_DEFAULT_PARALLEL */
     uint64_t cache_bytes;           /* for conversations that nobody runs; 0: chosen from the memory, LILY_NO_CACHE: none */
+    const char *cache_dir;          /* conversations are kept here too, across restarts; NULL: nowhere */
+    uint64_t cache_dir_bytes;       /* that its files may take; 0: LILY_DEFAULT_DISK_BYTES */
     const char *script;             /* scripted replies (docs/scripted-replies.md), or NULL */
     /* Long steps tell how far they are: what, from 0 to 1. May be NULL. Called on the opening thread. */
     void (*progress)(void *user, const char *what, double fraction);
@@ -42,6 +44,7 @@ typedef struct lily_engine_options {
 
 enum { LILY_DEFAULT_CONTEXT = 32768, LILY_DEFAULT_CHUNK = 512, LILY_DEFAULT_QUEUE = 64, LILY_DEFAULT_PARALLEL = 8 };
 #define LILY_NO_CACHE UINT64_MAX
+#define LILY_DEFAULT_DISK_BYTES (UINT64_C(8) << 30)
 
 /* Memory as planned from the headers, before weights are read; bytes. */
 typedef struct lily_memory {
@@ -103,7 +106,7 @@ typedef struct lily_engine_stats {
 
 /* Any thread; does not wait for the device. */
 void lily_engine_get_stats(lily_engine *g, lily_engine_stats *out);
-/* Forgets every conversation that is kept; one that runs is forgotten at its end.  Any thread; does not wait: it is
+/* Forgets every conversation that is kept, on disk too, and every reply; one that runs is forgotten at its end.  Any thread; does not wait: it is
  * done before any request that is submitted later begins. */
 void lily_engine_cache_clear(lily_engine *g);
 

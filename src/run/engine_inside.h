@@ -6,6 +6,7 @@
 
 struct lily_engine {
     lily_loaded m;
+    lily_disk *disk;                /* NULL: no cache on disk */
     lily_pool *pool;                /* NULL with a script alone */
     lily_script *script;            /* or NULL */
     lily_replies *replies;

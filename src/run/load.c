@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/warm.h"
+#include "run/disk.h"
 #include "run/memory.h"
 #include "run/session.h"
 
@@ -92,7 +93,7 @@ static void estimate(lily_loaded *m, const lily_engine_options *o)
     y->kv = per_token * m->context;
     y->state = lily_session_cost(m, m->context) - y->kv;
     y->replies = LILY_REPLIES_BYTES;
-    y->scratch = m->decode->scratch_bytes + m->prefill->scratch_bytes;
+    y->scratch = m->decode->scratch_bytes + m->prefill->scratch_bytes + (o->cache_dir ? lily_disk_cost(m) : 0);
     y->planned = y->weights + y->device + y->kv + y->state + y->replies + y->scratch;
     if (o->cache_bytes == 0) {
         /* When nobody runs, what was planned for the one that does keeps one more. */

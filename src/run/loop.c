@@ -14,12 +14,15 @@
 
 enum { WORTH_WAITING = 256 };   /* tokens of a shared beginning */
 
+#define STORE_AFTER UINT64_C(1000000000)    /* ns without work, before conversations are written to disk */
+
 typedef struct loop {
     lily_engine *g;
     lily_turn *turn;            /* [g->parallel], in the order in which they came */
     uint32_t n;
     uint32_t next_read;         /* the rotation */
     lily_pace pace;
+    uint64_t store_at;          /* lily_now_ns: conversations are written then, unless there is work; UINT64_MAX: never */
 } loop;
 
 /* ---- coming and going ---- */
@@ -38,6 +41,7 @@ static void clear_if_asked(lily_engine *g)
 {
     if (!atomic_load(&g->clear)) return;
     if (g->pool) lily_pool_clear(g->pool);
+    if (g->disk) lily_disk_clear(g->disk);
     publish(g);
     atomic_store(&g->clear, false);     /* last: until now the figures are not believed */
 }
@@ -62,6 +66,7 @@ static void end_turn(loop *l, uint32_t i, int rc)
     for (l->n--; i < l->n; i++) l->turn[i] = l->turn[i + 1];
     clear_if_asked(l->g);
     lily_turn_close(&over, rc);
+    if (l->g->disk) l->store_at = lily_now_ns() + STORE_AFTER;
     publish(l->g);
     lily_turn_end(&over);
 }
@@ -166,10 +171,32 @@ static bool round_of(loop *l)
     return worked;
 }
 
-/* When the first of the turns has something to do. */
+static bool has_news(void *queue) { return lily_queue_has_news(queue); }
+
+/* Writes what has changed since the last time, until there is work. */
+static void store(loop *l)
+{
+    if (l->n > 0 || lily_now_ns() < l->store_at) return;
+    if (lily_pool_store(l->g->pool, has_news, l->g->queue)) {
+        lily_disk_save_replies(l->g->disk, l->g->replies);
+        l->store_at = UINT64_MAX;
+    } else {
+        l->store_at = lily_now_ns() + STORE_AFTER;
+    }
+}
+
+static void store_at_end(loop *l)
+{
+    if (!l->g->disk) return;
+    clear_if_asked(l->g);
+    (void)lily_pool_store(l->g->pool, NULL, NULL);
+    lily_disk_save_replies(l->g->disk, l->g->replies);
+}
+
+/* When the first of the turns has something to do, or there is something to store. */
 static uint64_t soonest(const loop *l)
 {
-    uint64_t soon = UINT64_MAX;
+    uint64_t soon = l->n == 0 ? l->store_at : UINT64_MAX;
     for (uint32_t i = 0; i < l->n; i++)
         if (l->turn[i].due < soon) soon = l->turn[i].due;
     return soon;
@@ -177,12 +204,15 @@ static uint64_t soonest(const loop *l)
 
 void *lily_loop(void *engine)
 {
-    loop l = {.g = engine, .turn = ((lily_engine *)engine)->turn};
+    loop l = {.g = engine, .turn = ((lily_engine *)engine)->turn, .store_at = UINT64_MAX};
     for (;;) {
         admit(&l);
         if (l.n == 0 && lily_queue_work(l.g->queue)) continue;
         if (round_of(&l)) continue;
+        store(&l);
         bool open = lily_queue_wait(l.g->queue, soonest(&l));
-        if (!open && l.n == 0) return NULL;
+        if (open || l.n > 0) continue;
+        store_at_end(&l);
+        return NULL;
     }
 }

@@ -1,34 +1,40 @@
 /* pool.c - see pool.h. */
 #include "run/pool.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 enum {
     MOST = 64,              /* sessions */
     AHEAD = 512,            /* tokens that GROW makes room for beyond those asked for */
+    WORTH_STORING = 64,     /* tokens: less is sooner read again than fetched */
+    WORTH_FETCHING = 32,    /* tokens that the disk must have more than memory */
 };
 
 typedef struct entry {
     lily_session *s;        /* NULL: free */
     bool runs, forget;      /* forget: given up when it is given back */
     uint64_t used;          /* when it was given back, in calls */
+    uint64_t stored;        /* the value of `used` for which it was written, or found not to be worth it */
     uint64_t most;          /* while it runs: bytes that it may come to hold */
     uint32_t granted;       /* while it runs: position up to which there is room */
 } entry;
 
 struct lily_pool {
     const lily_loaded *m;
+    lily_disk *disk;        /* or NULL */
     uint64_t budget, limit; /* of what is kept; of everything */
     uint64_t calls;
     uint64_t evicted_sessions, evicted_snapshots;
     entry at[MOST];
 };
 
-int lily_pool_new(lily_pool **out, const lily_loaded *m, lily_err *e)
+int lily_pool_new(lily_pool **out, const lily_loaded *m, lily_disk *disk, lily_err *e)
 {
     lily_pool *p = lily_calloc(1, sizeof *p);
     if (!p) return lily_no_memory(e, sizeof *p, "conversations");
     p->m = m;
+    p->disk = disk;
     p->budget = m->kept;
     p->limit = m->memory.cache + lily_session_cost(m, m->context);
     *out = p;
@@ -59,6 +65,35 @@ void lily_pool_free(lily_pool *p)
     lily_free(p);
 }
 
+/* Each is tried once for each use: a disk that is full is not written to again and again.  False: it was stopped. */
+static bool store(lily_pool *p, entry *i, bool (*stop)(void *user), void *user)
+{
+    lily_err e;
+    uint32_t n;
+    if (!p->disk || i->stored == i->used) return true;
+    (void)lily_session_tokens(i->s, &n);
+    int rc = n < WORTH_STORING || lily_disk_has(p->disk, i->s) ? LILY_OK : lily_disk_save(p->disk, i->s, stop, user, &e);
+    if (rc == LILY_CANCELLED) return false;
+    if (rc != LILY_OK) lily_log(LILY_LOG_WARN, "cache: %s", e.text);
+    i->stored = i->used;
+    return true;
+}
+
+bool lily_pool_store(lily_pool *p, bool (*stop)(void *user), void *user)
+{
+    for (entry *i = p->at; i < p->at + MOST; i++)
+        if (i->s && !i->runs && !store(p, i, stop, user)) return false;
+    return true;
+}
+
+/* Gives up for want of room. */
+static void put_away(lily_pool *p, entry *i)
+{
+    (void)store(p, i, NULL, NULL);
+    p->evicted_sessions++;
+    give_up(i);
+}
+
 /* Of those that nobody runs, but for `spared`, the one that was used longest ago. */
 static entry *oldest(lily_pool *p, const entry *spared)
 {
@@ -76,8 +111,7 @@ static bool give_up_some(lily_pool *p, const entry *spared)
     if (lily_session_thin(i->s)) {
         p->evicted_snapshots++;
     } else {
-        p->evicted_sessions++;
-        give_up(i);
+        put_away(p, i);
     }
     return true;
 }
@@ -126,9 +160,9 @@ static entry *find(lily_pool *p, const int32_t *tokens, uint32_t n, uint32_t *pr
 
 uint32_t lily_pool_prefix(const lily_pool *p, const int32_t *tokens, uint32_t n)
 {
-    uint32_t prefix;
+    uint32_t prefix, stored = p->disk ? lily_disk_prefix(p->disk, tokens, n) : 0;
     (void)find((lily_pool *)p, tokens, n, &prefix);
-    return prefix;
+    return stored > prefix ? stored : prefix;
 }
 
 /* Whether going back so far loses no more than a reply. */
@@ -144,8 +178,7 @@ static entry *free_entry(lily_pool *p, const entry *spared)
             if (!i->s) return i;
         entry *old = oldest(p, spared);
         if (!old) break;
-        p->evicted_sessions++;
-        give_up(old);
+        put_away(p, old);
     }
     return NULL;
 }
@@ -163,6 +196,20 @@ static int branch(lily_pool *p, entry *from, uint32_t prefix, entry **out, lily_
     int rc = from ? lily_session_branch((*out)->s, from->s, prefix, e) : LILY_OK;
     if (rc != LILY_OK) give_up(*out);
     return rc;
+}
+
+/* A session out of the cache on disk, if there is one that knows more of the prompt than `prefix` tokens; else NULL. */
+static entry *fetch(lily_pool *p, const lily_reading *r, uint32_t prefix)
+{
+    lily_err ignored;
+    entry *i;
+    uint32_t stored = p->disk && !r->fresh ? lily_disk_prefix(p->disk, r->tokens, r->n) : 0;
+    if (stored <= prefix || (prefix && stored - prefix < WORTH_FETCHING)) return NULL;
+    (void)make_room(p, lily_session_cost(p->m, stored), NULL);
+    if (branch(p, NULL, 0, &i, &ignored) != LILY_OK) return NULL;
+    if (lily_disk_load(p->disk, i->s, r->tokens, r->n, &ignored) == LILY_OK) return i;
+    give_up(i);
+    return NULL;
 }
 
 /* The most that the running ones may come to hold. */
@@ -188,18 +235,29 @@ static uint64_t most_of(const lily_pool *p, const entry *i, uint32_t most)
     return held > anew ? held : anew;
 }
 
+/* The best session in memory for a prompt, *prefix tokens of it, and whether it goes on itself; or NULL. */
+static entry *look(lily_pool *p, const lily_reading *r, uint32_t *prefix, bool *goes_on)
+{
+    *prefix = 0;
+    entry *i = r->fresh ? NULL : find(p, r->tokens, r->n, prefix);
+    *goes_on = i && may_go_on(i, *prefix);
+    return i;
+}
+
 int lily_pool_take(lily_pool *p, const lily_reading *r, uint32_t most, lily_session **out, lily_err *e)
 {
-    uint32_t prefix = 0, running;
+    uint32_t prefix, running;
+    bool goes_on;
     uint64_t others = promised(p, &running);
-    entry *i = r->fresh ? NULL : find(p, r->tokens, r->n, &prefix);
-    bool goes_on = i && may_go_on(i, prefix);
+    entry *i = look(p, r, &prefix, &goes_on);
     uint64_t promise = most_of(p, goes_on ? i : NULL, most);
     *out = NULL;
     if (running == MOST || (running && others + promise > p->limit)) return LILY_OK;
-    if (!goes_on) TRY(branch(p, i, prefix, &i, e));
+    entry *fetched = fetch(p, r, prefix);
+    i = fetched ? fetched : look(p, r, &prefix, &goes_on);     /* anew: FETCH may have given up what there was */
+    if (!fetched && !goes_on) TRY(branch(p, i, prefix, &i, e));
     i->runs = true;
-    i->most = promise;
+    i->most = most_of(p, fetched || goes_on ? i : NULL, most);
     (void)lily_session_tokens(i->s, &i->granted);
     trim(p);
     *out = i->s;

@@ -10,17 +10,17 @@
  * that those which run may come to hold fits; the first one always does.  Room is made when it is needed, from the
  * session that was used longest ago: first its snapshots between the first and the newest, then all of it.
  *
- * Two functions of pool.c are the places for a store that outlives memory: `find`, where a prefix on disk may be
- * longer than the best one here, and `give_up`, through which every session goes that is kept no longer. */
+ * With a cache on disk a session that is given up for room is written there first, if it is not there already, and
+ * TAKE looks there too. */
 #ifndef LILY_RUN_POOL_H
 #define LILY_RUN_POOL_H
 
-#include "run/session.h"
+#include "run/disk.h"
 
 typedef struct lily_pool lily_pool;
 
-/* `m` must outlive the pool; its `kept` is the budget. */
-int lily_pool_new(lily_pool **out, const lily_loaded *m, lily_err *e);
+/* `m` and `disk` (NULL: none) must outlive the pool; m->kept is the budget. */
+int lily_pool_new(lily_pool **out, const lily_loaded *m, lily_disk *disk, lily_err *e);
 void lily_pool_free(lily_pool *p);
 
 /* The session to read a prompt with; the caller begins the reading.  `most`: positions that prompt and reply may come
@@ -31,6 +31,8 @@ int lily_pool_take(lily_pool *p, const lily_reading *r, uint32_t most, lily_sess
 void lily_pool_grow(lily_pool *p, const lily_session *s, uint32_t tokens, uint32_t snapshots);
 /* At the request's end; `keep` false: it is not to be found again. */
 void lily_pool_give(lily_pool *p, lily_session *s, bool keep);
+/* Writes what nobody runs and is not on disk yet, asking `stop` (NULL: never) between pieces; false: it was stopped. */
+bool lily_pool_store(lily_pool *p, bool (*stop)(void *user), void *user);
 /* Gives up all that nobody runs; what runs is given up when it is given back. */
 void lily_pool_clear(lily_pool *p);
 /* Reused tokens that TAKE would find now. */

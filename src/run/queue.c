@@ -63,6 +63,14 @@ void lily_queue_poke(lily_queue *q)
     pthread_mutex_unlock(&q->lock);
 }
 
+bool lily_queue_has_news(lily_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    bool news = q->news;
+    pthread_mutex_unlock(&q->lock);
+    return news;
+}
+
 int lily_queue_push(lily_queue *q, lily_request *r, lily_err *e)
 {
     int rc = LILY_OK;

@@ -176,3 +176,57 @@ bool lily_replies_find(lily_replies *s, lily_replies_key before, bool (*take)(vo
     pthread_mutex_unlock(&s->lock);
     return x != NULL;
 }
+
+/* ---- as bytes: key 16, tokens 4, ended 4, content 4, reasoning 4, calls 4, 0 4, then the tokens and the texts,
+ * filled up to whole 4 bytes ---- */
+
+enum { HEAD = 40, UNIT = 4 };
+
+void lily_replies_write(lily_replies *s, lily_buf *out)
+{
+    pthread_mutex_lock(&s->lock);
+    for (const entry *x = s->oldest; x; x = x->newer) {
+        const uint32_t head[6] = {(uint32_t)x->r.n_turn,      x->r.ended,
+                                  (uint32_t)x->r.n_content,   (uint32_t)x->r.n_reasoning,
+                                  (uint32_t)x->r.n_calls,     0};
+        lily_buf_add(out, &x->before, sizeof x->before);
+        lily_buf_add(out, head, sizeof head);
+        lily_buf_add(out, x->r.turn, x->r.n_turn * sizeof *x->r.turn);
+        lily_buf_add(out, x->r.content, x->r.n_content);
+        lily_buf_add(out, x->r.reasoning, x->r.n_reasoning);
+        lily_buf_add(out, x->r.calls, x->r.n_calls);
+        while (out->len % UNIT && !out->failed) lily_buf_putc(out, 0);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* One reply at the beginning of p[0 … n); how many bytes it takes, or 0. */
+static size_t read_one(const char *p, size_t n, lily_replies_key *before, lily_replied *r)
+{
+    uint32_t head[6];
+    if (n < HEAD) return 0;
+    memcpy(before, p, sizeof *before);
+    memcpy(head, p + sizeof *before, sizeof head);
+    uint64_t ids = (uint64_t)head[0] * sizeof *r->turn, size = HEAD + ids + head[2] + head[3] + head[4];
+    size = (size + UNIT - 1) / UNIT * UNIT;
+    if (size > n || head[1] > 1 || head[5] != 0) return 0;
+    *r = (lily_replied){.turn = (const int32_t *)(const void *)(p + HEAD), .n_turn = head[0], .ended = head[1],
+                        .n_content = head[2], .n_reasoning = head[3], .n_calls = head[4]};
+    r->content = p + HEAD + ids;
+    r->reasoning = r->content + head[2];
+    r->calls = r->reasoning + head[3];
+    return (size_t)size;
+}
+
+int lily_replies_read(lily_replies *s, const void *bytes, size_t n, lily_err *e)
+{
+    const char *p = bytes;
+    for (size_t at = 0, size; at < n; at += size) {
+        lily_replies_key before;
+        lily_replied r;
+        size = read_one(p + at, n - at, &before, &r);
+        if (size == 0) return lily_fail(e, LILY_FORMAT, "a reply at byte %zu is damaged", at);
+        TRY(lily_replies_add(s, before, &r, e));
+    }
+    return LILY_OK;
+}

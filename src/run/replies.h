@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
 enum { LILY_REPLIES_BYTES = 16 * 1024 * 1024 };    /* of the engine's store: some 1.5 million tokens */
@@ -49,5 +50,10 @@ int lily_replies_add(lily_replies *s, lily_replies_key before, const lily_replie
 bool lily_replies_find(lily_replies *s, lily_replies_key before, bool (*take)(void *user, const lily_replied *r),
                        void *user);
 void lily_replies_clear(lily_replies *s);
+
+/* All replies as bytes, those that were used longest ago first (docs/cache-format.md), appended; and such bytes, which
+ * may be anything, added.  LILY_FORMAT: what came before the damage was added. */
+void lily_replies_write(lily_replies *s, lily_buf *out);
+int lily_replies_read(lily_replies *s, const void *bytes, size_t n, lily_err *e);
 
 #endif

@@ -67,6 +67,8 @@ void lily_queue_done(lily_queue *q, const lily_request *r, const lily_event *end
 bool lily_queue_wait(lily_queue *q, uint64_t until);
 /* Any thread: there are news. */
 void lily_queue_poke(lily_queue *q);
+/* Whether the next wait would return at once. */
+bool lily_queue_has_news(lily_queue *q);
 /* Runs job(user) on the engine's thread when no request runs; returns when it is done. */
 void lily_queue_call(lily_queue *q, lily_job *job, void *user);
 /* The engine's side: runs the jobs that wait; false: there were none. */

@@ -259,6 +259,22 @@ int lily_session_branch(lily_session *s, const lily_session *from, uint32_t posi
     return LILY_OK;
 }
 
+lily_state *lily_session_state(const lily_session *s) { return s->state; }
+
+int lily_session_fill(lily_session *s, const int32_t *tokens, uint32_t n, lily_err *e)
+{
+    TRY(grow_tokens(s, n, e));
+    memcpy(s->tokens, tokens, n * sizeof *tokens);
+    return s->m->ops->state_grow(s->m->dev, s->state, n, e);
+}
+
+void lily_session_filled(lily_session *s)
+{
+    s->n = s->settled = s->m->ops->state_position(s->state);
+    s->n_snapshots = (uint32_t)s->m->ops->state_positions(s->state, s->snapshot, LILY_SNAPSHOTS);
+    if (s->n == 0 || s->n_snapshots > LILY_SNAPSHOTS) s->n_snapshots = 0;
+}
+
 /* Positions in ascending order, of which MARKS_KEPT stay, `fork` among them. */
 typedef struct chosen {
     uint32_t at[MARKS_KEPT + 1], n, fork;

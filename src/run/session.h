@@ -45,6 +45,12 @@ uint32_t lily_session_settled(const lily_session *s);
 /* The empty `s` becomes `from` as it was at a position that lily_session_prefix gave.  When it fails, `s` is empty. */
 int lily_session_branch(lily_session *s, const lily_session *from, uint32_t position, lily_err *e);
 
+/* For the cache on disk: what the device holds.  FILL gives an empty session these tokens and a state with room for
+ * them, which the caller then loads; FILLED takes the session to where the state stands, whatever became of that. */
+lily_state *lily_session_state(const lily_session *s);
+int lily_session_fill(lily_session *s, const int32_t *tokens, uint32_t n, lily_err *e);
+void lily_session_filled(lily_session *s);
+
 /* Memory that goes with it; of what branches share its part (lily_dev_ops.state_bytes). */
 uint64_t lily_session_bytes(const lily_session *s);
 /* What so many more tokens and snapshots add at most; and the most that a session of so many tokens can hold. */

@@ -61,8 +61,9 @@ class Process:
             except subprocess.TimeoutExpired:
                 self.popen.kill()
                 self.popen.wait(20)
-        self.log.close()
-        os.unlink(self.log.name)
+        if not self.log.closed:
+            self.log.close()
+            os.unlink(self.log.name)
 
 
 # ---------------------------------------------------------------- client side
