@@ -62,7 +62,7 @@ int lily_supervisor_meet(lily_supervisor *s, int *listen_fd, lily_err *e)
 
 void lily_supervisor_tell(const lily_supervisor *s, const char *state)
 {
-    if (s->notify_fd >= 0) (void)!send(s->notify_fd, state, strlen(state), MSG_NOSIGNAL);
+    if (s->notify_fd >= 0) (void)!send(s->notify_fd, state, strlen(state), 0);
 }
 
 void lily_supervisor_part(lily_supervisor *s)

@@ -133,7 +133,7 @@ static int spawn(child *c, const lily_args *a, const record *first, lily_err *e)
 static bool send_all(int fd, const char *data, size_t n)
 {
     for (size_t at = 0; at < n;) {
-        ssize_t done = send(fd, data + at, n - at, MSG_NOSIGNAL);
+        ssize_t done = send(fd, data + at, n - at, 0);
         if (done < 0 && errno != EINTR) return false;
         if (done > 0) at += (size_t)done;
     }
