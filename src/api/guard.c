@@ -124,14 +124,15 @@ static bool ends_with(const char *s, size_t n, const char *end)
     return n > m && strncasecmp(s + n - m, end, m) == 0;
 }
 
-/* Rebinding needs a name that a stranger can register: addresses are none, nor are names under the two domains
- * that are reserved for machines themselves (RFC 6761, ICANN 2024). */
+/* Rebinding needs a name that a stranger can register: addresses are none, nor are names of one label, which public
+ * DNS does not answer for (localhost, a machine of the house), nor those under the two domains that are reserved for
+ * machines themselves (RFC 6761, ICANN 2024). */
 static bool is_own_name(const char *host, size_t n)
 {
     char text[64];
     struct in_addr ip4;
     struct in6_addr ip6;
-    if (n == 9 && strncasecmp(host, "localhost", n) == 0) return true;
+    if (n > 0 && !memchr(host, '.', n) && !memchr(host, ':', n)) return true;
     if (ends_with(host, n, ".localhost") || ends_with(host, n, ".internal")) return true;
     if (n >= sizeof text) return false;
     memcpy(text, host, n);
