@@ -1,11 +1,13 @@
 /* mask_bench MODEL_DIR SCHEMA.json TEXT - time to compile, to make the vocabulary's trie, and of the mask
- * before each token of the text; the second pass is a second reply with the same schema. */
+ * before each token of the text; the second pass is a second reply with the same schema.  A list of tools in place
+ * of a schema is for the inside of a call. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "sample/call_grammar.h"
 #include "sample/json_schema.h"
 #include "sample/mask.h"
 
@@ -55,7 +57,7 @@ static int bench(const char *dir, const char *schema, const char *text, lily_err
     TRY(lily_token_trie_new(&v, t, NULL, 0, e));
     printf("vocabulary of %d: %.1f ms\n", (int)lily_tokenizer_n_vocab(t), lily_seconds_since(start) * 1e3);
     start = lily_now_ns();
-    TRY(lily_json_schema(&g, j, e));
+    TRY(json_is_array(j) ? lily_call_grammar(&g, j, NULL, e) : lily_json_schema(&g, j, e));
     printf("schema: %.2f ms, %u nodes\n", lily_seconds_since(start) * 1e3, g->n_nodes);
     lily_buf_puts(&doc, text);
     TRY(lily_encode(t, doc.data, doc.len, false, &ids, e));
