@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "run/serve.h"
 
 enum { MAX_BLANKS = 16, MAX_FORCED = 512 };     /* bytes: of white space before a call; of text forced at a time */
@@ -116,6 +117,26 @@ static int close_thought(lily_guide *g, lily_err *e)
     return LILY_OK;
 }
 
+/* How many of text[0 … n) are whole characters. */
+static size_t whole_characters(const char *text, size_t n)
+{
+    size_t at = 0;
+    for (size_t len; at < n && (len = lily_utf8_length((const unsigned char *)text + at, n - at)) > 0;) at += len;
+    return at;
+}
+
+/* Those of the forced tokens that stand for the text itself: the tokenizer may spell it in another form. */
+static void keep_faithful(lily_guide *g, const char *text, size_t n)
+{
+    size_t at = 0, len;
+    for (size_t i = 0; i < g->forced.n; i++, at += len) {
+        const char *bytes = lily_token_bytes(g->m->tokenizer, g->forced.id[i], &len);
+        if (bytes && len <= n - at && memcmp(bytes, text + at, len) == 0) continue;
+        g->forced.n = i;
+        return;
+    }
+}
+
 /* The text of a call that is certain. */
 static int force_call(lily_guide *g, int32_t *id, lily_err *e)
 {
@@ -126,9 +147,11 @@ static int force_call(lily_guide *g, int32_t *id, lily_err *e)
         return LILY_OK;
     }
     TRY(lily_mask_forced(g->call, text, sizeof text, &n, e));
+    n = whole_characters(text, n);
     if (n == 0) return LILY_OK;
     TRY(force(g, text, n, false, e));
-    if (!g->whole && text[n - 1] != '\n') g->forced.n--;
+    keep_faithful(g, text, n);
+    if (!g->whole && g->forced.n && text[n - 1] != '\n') g->forced.n--;
     return LILY_OK;
 }
 

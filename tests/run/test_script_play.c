@@ -313,6 +313,40 @@ static void strict_calls(void **state)
     lily_grammar_let_go(calls);
 }
 
+/* Values that share a part of a character, or are spelt in a form that the tokenizer does not keep. */
+static void odd_values_are_forced(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *values, *source, *wanted;
+    } rows[] = {
+        {"[\"\u00e9\", \"\u00e8\"]", "\"text\": \"\u00e8\"", "\xc3\xa8"},
+        {"[\"a\u00e9\", \"a\u00e8\"]", "\"bytes_hex\": [\"61c3\", \"a9\"]", "a\xc3\xa9"},
+        {"[\"e\u0301\"]", "\"text\": \"e\u0301\"", "e\xcc\x81"},
+        {"[\"only\"]", "\"text\": \"\"", "only"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char json[512], wanted[256];
+        lily_err e;
+        outcome o;
+        lily_ask ask = plain_ask();
+        json_t *values = json_loads(rows[i].values, 0, NULL);
+        json_t *tools = json_pack("[{s:s, s:{s:s, s:{s:{s:o}}, s:[s]}}]", "name", "f", "parameters", "type", "object",
+                                  "properties", "a", "enum", values, "required", "a");
+        check_ok(lily_call_grammar(&ask.calls, tools, NULL, &e), &e);
+        json_decref(tools);
+        snprintf(json, sizeof json, "{\"replies\": [{%s}]}", rows[i].source);
+        snprintf(wanted, sizeof wanted, "<tool_call>\n<function=f>\n<parameter=a>\n%s\n</parameter>\n</function>\n</tool_call>",
+                 rows[i].wanted);
+        lily_engine *g = open_script(json);
+        ask.must_call = ask.single_call = true;
+        ask_for(g, &ask, &o);
+        lily_engine_close(g);
+        lily_grammar_let_go(ask.calls);
+        if (strcmp(joined(), wanted) != 0) fail_msg("%s\ngives %s, %s %s", rows[i].source, joined(), o.err_code, o.err.text);
+    }
+}
+
 /* ---- with the model ---- */
 
 static uint32_t reused(lily_engine *g, const int32_t *tokens, uint32_t n, char *text, size_t room, enum lily_end *end)
@@ -389,6 +423,7 @@ int main(void)
         cmocka_unit_test(behind_the_budget),
         cmocka_unit_test(calls_are_forced),
         cmocka_unit_test(strict_calls),
+        cmocka_unit_test(odd_values_are_forced),
         cmocka_unit_test(model_reads_along),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
