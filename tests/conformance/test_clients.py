@@ -50,7 +50,7 @@ def test_leaving_while_the_prompt_is_read(scripted):
 
 def test_leaving_the_queue(scripted):
     """A request that nobody waits for would still get its turn."""
-    server = scripted([SLOW, {"text": "other"}])
+    server = scripted([SLOW, {"text": "other"}], "--parallel", "1")
     with server.begin(server.body("hi", max_tokens=5000)):
         until(lambda: server.in_flight() == 1)
         with server.begin(server.body("hi")):
