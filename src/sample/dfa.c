@@ -445,6 +445,51 @@ int dfa_both(dfa *d, const dfa *a, const dfa *b, uint32_t *left, lily_err *e)
 
 /* ---- lengths ---- */
 
+/* Whether all that fits is of low … high characters anyway.  Every state but the dead one is on a way from the start to
+ * an end (shrink), so they can be taken in order unless there is a loop, which has no longest string. */
+static int fits_length(const dfa *a, int64_t low, int64_t high, bool *fits, lily_err *e)
+{
+    const uint32_t n = a->n_states;
+    uint32_t *ways = lily_calloc(4 * (size_t)n, sizeof *ways), *least = ways + n, *most = ways + 2 * n, *queue = ways + 3 * n;
+    uint32_t n_queue = 1, longest = 0, shortest = UINT32_MAX;
+    *fits = false;
+    if (!ways) return lily_no_memory(e, 4 * n * sizeof *ways, "a pattern");
+    for (size_t i = a->n_ranges; i < (size_t)n * a->n_ranges; i++) ways[a->to[i]]++; /* into each state */
+    for (uint32_t s = 0; s < n; s++) least[s] = UINT32_MAX;
+    least[DFA_START] = 0;
+    queue[0] = DFA_START;
+    if (ways[DFA_START] > 0) n_queue = 0;
+    for (uint32_t i = 0; i < n_queue; i++) {
+        const uint32_t s = queue[i];
+        if (a->final[s] && most[s] > longest) longest = most[s];
+        if (a->final[s] && least[s] < shortest) shortest = least[s];
+        for (uint32_t k = 0; k < a->n_ranges; k++) {
+            const uint32_t t = a->to[(size_t)s * a->n_ranges + k];
+            if (t == DFA_DEAD) continue;
+            if (most[s] + 1 > most[t]) most[t] = most[s] + 1;
+            if (least[s] + 1 < least[t]) least[t] = least[s] + 1;
+            if (--ways[t] == 0) queue[n_queue++] = t;
+        }
+    }
+    *fits = n_queue == n - 1 && shortest >= low && (high < 0 || longest <= high);
+    lily_free(ways);
+    return LILY_OK;
+}
+
+static int copy(dfa *d, const dfa *a, lily_err *e)
+{
+    const size_t cells = (size_t)a->n_states * a->n_ranges;
+    *d = (dfa){.n_states = a->n_states, .n_ranges = a->n_ranges};
+    d->low = lily_calloc(a->n_ranges, sizeof *d->low);
+    d->to = lily_calloc(cells, sizeof *d->to);
+    d->final = lily_calloc(a->n_states, 1);
+    if (!d->low || !d->to || !d->final) return lily_no_memory(e, cells * sizeof *d->to, "a pattern");
+    memcpy(d->low, a->low, a->n_ranges * sizeof *d->low);
+    memcpy(d->to, a->to, cells * sizeof *d->to);
+    memcpy(d->final, a->final, a->n_states);
+    return LILY_OK;
+}
+
 /* States are (state of a, characters so far), one length after the other; without a limit, lengths from `low` on
  * are one. */
 static int find_length(dfa *d, pairs *p, const dfa *a, int64_t low, int64_t high, uint32_t *left, lily_err *e)
@@ -478,10 +523,16 @@ static int find_length(dfa *d, pairs *p, const dfa *a, int64_t low, int64_t high
 int dfa_of_length(dfa *d, const dfa *a, int64_t low, int64_t high, uint32_t *left, lily_err *e)
 {
     pairs p = {0};
+    bool fits = false;
     *d = (dfa){0};
-    TRY(pairs_new(&p, e));
-    int rc = set_ranges(d, a->low, a->n_ranges, e);
-    if (rc == LILY_OK) rc = find_length(d, &p, a, low, high, left, e);
+    int rc = fits_length(a, low, high, &fits, e);
+    if (rc == LILY_OK && fits) {
+        rc = copy(d, a, e);
+    } else if (rc == LILY_OK) {
+        rc = pairs_new(&p, e);
+        if (rc == LILY_OK) rc = set_ranges(d, a->low, a->n_ranges, e);
+        if (rc == LILY_OK) rc = find_length(d, &p, a, low, high, left, e);
+    }
     pairs_free(&p);
     if (rc != LILY_OK) dfa_free(d);
     return rc;
