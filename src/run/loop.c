@@ -12,8 +12,6 @@
 #include "run/engine_inside.h"
 #include "run/pace.h"
 
-enum { WORTH_WAITING = 256 };   /* tokens of a shared beginning */
-
 #define STORE_AFTER UINT64_C(1000000000)    /* ns without work, before conversations are written to disk */
 
 typedef struct loop {
@@ -73,19 +71,28 @@ static void end_turn(loop *l, uint32_t i, int rc)
 
 /* ---- steps ---- */
 
-/* How many of the prompt's first tokens another turn is about to read, which are more than can be reused now. */
+/* The next place at which `o`, which reads, will leave a snapshot that `t` could begin from; 0: none. */
+static uint32_t shared_snapshot(const lily_turn *o, const lily_turn *t)
+{
+    const lily_ask *a = &t->r->ask, *b = &o->r->ask;
+    uint32_t same = 0, most = a->n_tokens < b->n_tokens ? a->n_tokens : b->n_tokens, place = 0;
+    while (same < most - 1 && a->tokens[same] == b->tokens[same]) same++;
+    for (uint32_t i = 0; i < o->reading.n_wanted; i++)
+        if (o->reading.wanted[i] <= same) place = o->reading.wanted[i];
+    return place > o->reading.n_read ? place : 0;
+}
+
 static bool waits_for_reader(const loop *l, const lily_turn *t)
 {
     const lily_ask *a = &t->r->ask;
+    uint32_t place = 0;
     if (a->no_reuse) return false;
     for (const lily_turn *o = l->turn; o < l->turn + l->n; o++) {
-        if (o->phase != LILY_PHASE_READ || o->reading.fresh) continue;
-        const lily_ask *b = &o->r->ask;
-        uint32_t same = 0, most = a->n_tokens < b->n_tokens ? a->n_tokens : b->n_tokens;
-        while (same < most - 1 && a->tokens[same] == b->tokens[same]) same++;
-        if (o->reading.n_read < same && same >= WORTH_WAITING + lily_pool_prefix(t->pool, a->tokens, same)) return true;
+        if (o->phase != LILY_PHASE_READ || !o->session) continue;
+        uint32_t p = shared_snapshot(o, t);
+        if (p > place) place = p;
     }
-    return false;
+    return place && place > lily_pool_prefix(t->pool, a->tokens, a->n_tokens - 1);
 }
 
 static uint32_t slice(const loop *l, const lily_turn *t)
