@@ -1,5 +1,5 @@
 /* engine_rig.h - an engine on the tiny checkpoint and requests to it, for the tests named test_engine*.  The program's
- * argument is the device. */
+ * first argument is the device, a second one asks for more cases. */
 #ifndef LILY_TESTS_RUN_ENGINE_RIG_H
 #define LILY_TESTS_RUN_ENGINE_RIG_H
 
@@ -10,6 +10,7 @@
 enum { CONTEXT = 1024, CHUNK = 32, PROMPT = 50, LONG = 900, CACHE = 32 << 20 };
 
 static const char *device = "ref";
+static bool slow;       /* a second argument: take more cases */
 
 typedef struct world {
     lily_engine *g;
@@ -120,7 +121,8 @@ static inline int teardown(void **state)
     int main(int argc, char **argv)                                 \
     {                                                               \
         if (argc > 1) device = argv[1];                             \
-        if (argc > 2) cmocka_set_test_filter(argv[2]);              \
+        slow = argc > 2;                                            \
+        if (argc > 3) cmocka_set_test_filter(argv[3]);              \
         return cmocka_run_group_tests(tests, setup, teardown);      \
     }
 
