@@ -30,7 +30,7 @@ static lily_pool *pool(world *w)
 {
     lily_err e;
     lily_pool *p;
-    check_ok(lily_pool_new(&p, &w->m, &e), &e);
+    check_ok(lily_pool_new(&p, &w->m, NULL, &e), &e);
     return p;
 }
 
