@@ -93,7 +93,8 @@ static void estimate(lily_loaded *m, const lily_engine_options *o)
     y->kv = per_token * m->context;
     y->state = lily_session_cost(m, m->context) - y->kv;
     y->replies = LILY_REPLIES_BYTES;
-    y->scratch = m->decode->scratch_bytes + m->prefill->scratch_bytes + (o->cache_dir ? lily_disk_cost(m) : 0);
+    y->scratch = m->decode->scratch_bytes + m->prefill->scratch_bytes + lily_token_trie_cost(m->tokenizer) +
+                 (o->cache_dir ? lily_disk_cost(m) : 0);
     y->planned = y->weights + y->device + y->kv + y->state + y->replies + y->scratch;
     if (o->cache_bytes == 0) {
         /* When nobody runs, what was planned for the one that does keeps one more. */

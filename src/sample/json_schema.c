@@ -5,59 +5,14 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "sample/dfa.h"
+#include "sample/json_compiler.h"
 #include "sample/json_exclude.h"
-#include "sample/json_keywords.h"
-#include "sample/json_merge.h"
-#include "sample/json_number.h"
-#include "sample/json_parts.h"
 #include "sample/json_schema_part.h"
 #include "text/big_number.h"
 
-/* What a schema may cost. */
-enum { MAX_NESTING = 64, MAX_SCHEMAS = 10000, MAX_NAMES = 2048, MAX_REFS = 1024, MAX_ALTERNATIVES = 1024 };
-enum { MAX_VALUES = 4096, MAX_COUNT = 10000 };
-enum { MAX_COMPARED = 100000 }; /* pairs of schemas and values, for all oneOf together */
-enum { MAX_MERGED = 100000 };   /* keywords that making one schema out of several may copy */
-enum { MAX_PATTERNS = 256 };    /* `pattern` and `format` in all */
-
-/* A schema that is compiled as a rule of its own: what a $ref leads to, or one that is put together. */
-typedef struct reference {
-    const json_t *target;
-    char *place; /* "#/$defs/x" */
-    uint32_t rule;
-    bool merges;
-} reference;
-
-/* The rule of strings that fit a pattern and a format (either may be NULL) and are of some length. */
-typedef struct patterned {
-    const json_t *pattern, *format;
-    int64_t low, high;
-    uint32_t rule;
-} patterned;
-
-typedef struct compiler {
-    json_parts p;
-    lily_grammar *g;
-    const json_t *root;
-    reference *refs; /* those from n_done on are still to be compiled */
-    size_t n_refs, n_done;
-    json_merges merges;
-    lily_buf place; /* "#/properties/x" */
-    int nesting;
-    patterned *patterns;
-    uint32_t n_schemas, n_patterns;
-    uint32_t compared; /* what is left of MAX_COMPARED */
-    lily_err *e;
-} compiler;
-
 static int schema(compiler *c, const json_t *s, uint32_t next, uint32_t *out);
 
-#define REFUSE(c, code, ...) refuse_at((c), (code), __FILE__, __LINE__, __VA_ARGS__)
-static int refuse_at(compiler *c, enum lily_code code, const char *file, int line, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
-
-static int refuse_at(compiler *c, enum lily_code code, const char *file, int line, const char *fmt, ...)
+int json_refuse_at(compiler *c, enum lily_code code, const char *file, int line, const char *fmt, ...)
 {
     char text[256];
     va_list args;
@@ -82,7 +37,7 @@ static void go_back(compiler *c, size_t len)
 }
 
 /* The schema `s` at `name` below the present place (and at `under` below that, NULL: nothing). */
-static int below(compiler *c, const json_t *s, const char *name, const char *under, uint32_t next,
+int json_below(compiler *c, const json_t *s, const char *name, const char *under, uint32_t next,
                  uint32_t *out)
 {
     size_t len = c->place.len;
@@ -131,7 +86,7 @@ static int listed_alone(compiler *c, const json_t *s)
 }
 
 /* A count, `missing` when it is absent. */
-static int read_count(compiler *c, const json_t *s, const char *name, int64_t missing, int64_t *out)
+int json_read_count(compiler *c, const json_t *s, const char *name, int64_t missing, int64_t *out)
 {
     const json_t *v = json_object_get(s, name);
     *out = missing;
@@ -241,7 +196,7 @@ static int alternatives_of(compiler *c, const json_t *list, const char *name, co
         TRY(alternative(c, beside, json_array_get(list, i), &made[i]));
         go_back(c, len);
         if (strcmp(name, "oneOf") == 0) TRY(check_excluded(c, made, i));
-        TRY(below(c, made[i], name, number, next, &nodes[i]));
+        TRY(json_below(c, made[i], name, number, next, &nodes[i]));
     }
     return LILY_OK;
 }
@@ -361,309 +316,6 @@ static int values(compiler *c, const json_t *s, unsigned types, uint32_t next, u
     return LILY_OK;
 }
 
-/* ---- numbers ---- */
-
-/* A bound that is narrower than *bound takes its place. */
-static int read_bound(compiler *c, const json_t *s, const char *name, int side, bool is_open, decimal *room,
-                      const decimal **bound, bool *open)
-{
-    const json_t *v = json_object_get(s, name);
-    decimal d;
-    if (!v) return LILY_OK;
-    if (!decimal_of(&d, v)) return REFUSE(c, LILY_ARGUMENT, "'%s' must be a number", name);
-    int compared = *bound ? decimal_compare(&d, *bound) * side : 1;
-    if (compared < 0 || (compared == 0 && !is_open)) return LILY_OK;
-    *room = d;
-    *bound = room;
-    *open = is_open;
-    return LILY_OK;
-}
-
-/* int32 bounds; the others hold more than the digits that are written. */
-static int read_number_format(compiler *c, const json_t *s, bool *int32)
-{
-    const json_t *format = json_object_get(s, "format");
-    const char *name = json_string_value(format);
-    static const char *const known[] = {"int32", "int64", "float", "double"};
-    *int32 = name && strcmp(name, "int32") == 0;
-    for (size_t i = 0; i < 4; i++)
-        if (name && strcmp(known[i], name) == 0) return LILY_OK;
-    if (name && json_format_pattern(name)) return LILY_OK; /* of strings, which may be declared beside */
-    return format ? REFUSE(c, LILY_UNSUPPORTED, "'format' %.60s of numbers is not supported", name ? name : "") : LILY_OK;
-}
-
-static int numbers(compiler *c, const json_t *s, unsigned groups, bool whole, uint32_t next, uint32_t *out)
-{
-    static const decimal least32 = {.negative = true, .whole = "2147483648"}, most32 = {.whole = "2147483647"};
-    decimal low, high;
-    number_bounds b = {0};
-    bool int32 = false;
-    if (groups & KEYWORD_STRING) TRY(read_number_format(c, s, &int32));
-    TRY(read_bound(c, s, "minimum", 1, false, &low, &b.low, &b.open_low));
-    TRY(read_bound(c, s, "exclusiveMinimum", 1, true, &low, &b.low, &b.open_low));
-    TRY(read_bound(c, s, "maximum", -1, false, &high, &b.high, &b.open_high));
-    TRY(read_bound(c, s, "exclusiveMaximum", -1, true, &high, &b.high, &b.open_high));
-    if (int32 && (!b.low || decimal_compare(b.low, &least32) < 0)) {
-        b.low = &least32;
-        b.open_low = false;
-    }
-    if (int32 && (!b.high || decimal_compare(b.high, &most32) > 0)) {
-        b.high = &most32;
-        b.open_high = false;
-    }
-    if (b.low || b.high)
-        *out = part_number_between(&c->p, &b, whole, next);
-    else
-        *out = whole ? part_any_integer(&c->p, next) : part_any_number(&c->p, next);
-    return LILY_OK;
-}
-
-/* ---- lists and objects ---- */
-
-/* A rule for the items at `name`. */
-static int item_rule(compiler *c, const json_t *s, const char *name, const char *under, uint32_t *rule)
-{
-    uint32_t item;
-    TRY(below(c, s, name, under, LILY_GRAMMAR_END, &item));
-    *rule = lily_grammar_rule(c->g);
-    lily_grammar_set_rule(c->g, *rule, item);
-    return LILY_OK;
-}
-
-static int prefix_rules(compiler *c, const json_t *prefix, const char *name, uint32_t *rules)
-{
-    for (size_t i = 0; i < json_array_size(prefix); i++) {
-        char number[24];
-        snprintf(number, sizeof number, "%zu", i);
-        TRY(item_rule(c, json_array_get(prefix, i), name, number, &rules[i]));
-    }
-    return LILY_OK;
-}
-
-static int list(compiler *c, const json_t *s, uint32_t next, uint32_t *out)
-{
-    int64_t low, high;
-    const json_t *items = json_object_get(s, "items"), *prefix = json_object_get(s, "prefixItems"),
-                 *unique = json_object_get(s, "uniqueItems");
-    bool old = json_is_array(items);
-    const json_t *rest = old ? json_object_get(s, "additionalItems") : items;
-    uint32_t rule = c->p.value;
-    if (old) prefix = items;
-    if (unique && !json_is_false(unique)) return REFUSE(c, LILY_UNSUPPORTED, "'uniqueItems' is not supported");
-    if (prefix && !json_is_array(prefix)) return REFUSE(c, LILY_ARGUMENT, "'prefixItems' must be a list of schemas");
-    if (json_array_size(prefix) > MAX_NAMES) return REFUSE(c, LILY_UNSUPPORTED, "more than %d items", MAX_NAMES);
-    TRY(read_count(c, s, "minItems", 0, &low));
-    TRY(read_count(c, s, "maxItems", -1, &high));
-    if (json_is_false(rest))
-        rule = PART_NONE;
-    else if (rest && !json_is_true(rest))
-        TRY(item_rule(c, rest, old ? "additionalItems" : "items", NULL, &rule));
-    size_t n = json_array_size(prefix);
-    uint32_t *rules = lily_calloc(n, sizeof *rules);
-    int rc = rules ? prefix_rules(c, prefix, old ? "items" : "prefixItems", rules)
-                   : lily_no_memory(c->e, n * sizeof *rules, "a schema");
-    if (rc == LILY_OK) *out = part_list(&c->p, rules, n, rule, low, high, next);
-    lily_free(rules);
-    return rc;
-}
-
-typedef struct member {
-    const char *name;
-    const json_t *schema;
-    bool required, declared;
-} member;
-
-/* The names that `s` requires, as an object's; those that are no property are added to `names`. */
-static int read_required(compiler *c, const json_t *s, json_t *names, json_t *needed)
-{
-    const json_t *required = json_object_get(s, "required"),
-                 *other = json_object_get(s, "additionalProperties");
-    for (size_t i = 0; i < json_array_size(required); i++) {
-        const char *name = json_string_value(json_array_get(required, i));
-        if (!name) return REFUSE(c, LILY_ARGUMENT, "'required' must be a list of names");
-        bool failed = json_object_set_new(needed, name, json_true()) != 0;
-        if (!json_object_get(names, name))
-            failed =
-                json_object_set_new(names, name, other ? json_incref((json_t *)other) : json_true()) != 0 ||
-                failed;
-        if (failed) return lily_no_memory(c->e, 0, "a schema");
-    }
-    return LILY_OK;
-}
-
-/* The members that have names, in order: those of `properties`, then others that are required. */
-static int read_members(compiler *c, const json_t *s, json_t *names, json_t *needed, member **out)
-{
-    const json_t *properties = json_object_get(s, "properties");
-    const char *name;
-    json_t *value;
-    size_t n = 0;
-    TRY(read_required(c, s, names, needed));
-    *out = lily_calloc(json_object_size(names), sizeof **out);
-    if (!*out) return lily_no_memory(c->e, json_object_size(names) * sizeof **out, "a schema");
-    json_object_foreach (names, name, value)
-        (*out)[n++] = (member){name, value, json_object_get(needed, name) != NULL,
-                               json_object_get(properties, name) != NULL};
-    return LILY_OK;
-}
-
-/* Where an object can go on. */
-typedef struct places {
-    uint32_t end;   /* white space and the brace */
-    uint32_t one;   /* a member that must come */
-    uint32_t after; /* behind a member */
-    bool needs;     /* a required member is still to come */
-} places;
-
-/* Puts the n members before the places that follow them, from the last to the first. */
-static int members(compiler *c, const member *m, size_t n, places *at)
-{
-    lily_grammar *g = c->g;
-    while (n-- > 0) {
-        uint32_t value;
-        if (m[n].declared)
-            TRY(below(c, m[n].schema, "properties", m[n].name, at->after, &value));
-        else
-            TRY(below(c, m[n].schema, "additionalProperties", NULL, at->after, &value));
-        uint32_t one = part_key(&c->p, m[n].name, lily_grammar_text(g, ":", 1, part_space(&c->p, value)));
-        at->one = m[n].required ? one : lily_grammar_split(g, one, at->one);
-        at->needs = at->needs || m[n].required;
-        uint32_t comma = lily_grammar_text(g, ",", 1, part_space(&c->p, at->one));
-        at->after = at->needs ? comma : lily_grammar_split(g, at->end, comma);
-    }
-    return LILY_OK;
-}
-
-static int object_of(compiler *c, const json_t *s, const json_t *names, const member *m, uint32_t next,
-                     uint32_t *out)
-{
-    lily_grammar *g = c->g;
-    const json_t *other = json_object_get(s, "additionalProperties");
-    uint32_t close = lily_grammar_text(g, "}", 1, next), end = part_space(&c->p, close);
-    places at = {.end = end, .one = lily_grammar_never(g), .after = end};
-    if (!other && !json_object_get(s, "properties")) other = json_true();
-    if (other && !json_is_false(other)) {
-        uint32_t value;
-        at.after = lily_grammar_split(g, LILY_GRAMMAR_END, LILY_GRAMMAR_END);
-        TRY(below(c, other, "additionalProperties", NULL, at.after, &value));
-        at.one = part_other_key(&c->p, names, lily_grammar_text(g, ":", 1, part_space(&c->p, value)));
-        lily_grammar_set_split(g, at.after, end, lily_grammar_text(g, ",", 1, part_space(&c->p, at.one)));
-    }
-    TRY(members(c, m, json_object_size(names), &at));
-    uint32_t first = at.needs ? at.one : lily_grammar_split(g, close, at.one);
-    *out = lily_grammar_text(g, "{", 1, part_space(&c->p, first));
-    return LILY_OK;
-}
-
-static int object(compiler *c, const json_t *s, uint32_t next, uint32_t *out)
-{
-    const json_t *properties = json_object_get(s, "properties"), *required = json_object_get(s, "required");
-    member *m = NULL;
-    if ((properties && !json_is_object(properties)) || (required && !json_is_array(required)))
-        return REFUSE(c, LILY_ARGUMENT, "'properties' must be an object and 'required' a list");
-    if (json_object_size(properties) + json_array_size(required) > MAX_NAMES)
-        return REFUSE(c, LILY_UNSUPPORTED, "more than %d names", MAX_NAMES);
-    json_t *names = properties ? json_copy((json_t *)properties) : json_object(), *needed = json_object();
-    int rc = names && needed ? read_members(c, s, names, needed, &m) : lily_no_memory(c->e, 0, "a schema");
-    if (rc == LILY_OK) rc = object_of(c, s, names, m, next, out);
-    lily_free(m);
-    json_decref(names);
-    json_decref(needed);
-    return rc;
-}
-
-/* ---- strings ---- */
-
-/* The strings that fit one pattern (or format); *with: those that fit all so far, empty at first. */
-static int add_pattern(compiler *c, const json_t *value, bool format, dfa *with)
-{
-    const char *text = json_string_value(value), *pattern = format && text ? json_format_pattern(text) : text;
-    dfa one, both;
-    lily_err why;
-    if (!text) return REFUSE(c, LILY_ARGUMENT, "'%s' must be a string", format ? "format" : "pattern");
-    if (!pattern) return REFUSE(c, LILY_UNSUPPORTED, "'format' %.60s is not supported", text);
-    int rc = dfa_of_pattern(&one, pattern, format ? strlen(pattern) : json_string_length(value), &c->g->pattern_work, &why);
-    if (rc == LILY_OK && with->n_states) {
-        rc = dfa_both(&both, &one, with, &c->g->pattern_work, &why);
-        dfa_free(&one);
-        one = rc == LILY_OK ? both : (dfa){0};
-    }
-    if (rc == LILY_NO_MEMORY) return lily_no_memory(c->e, 0, "a pattern");
-    if (rc != LILY_OK) return REFUSE(c, (enum lily_code)rc, "'%s': %.200s", format ? "format" : "pattern", why.text);
-    dfa_free(with);
-    *with = one;
-    return LILY_OK;
-}
-
-static int add_patterns(compiler *c, const json_t *s, const char *name, dfa *with)
-{
-    const json_t *value = json_object_get(s, name);
-    bool format = strcmp(name, "format") == 0;
-    if (!value) return LILY_OK;
-    if (!json_is_array(value)) return add_pattern(c, value, format, with);
-    for (size_t i = 0; i < json_array_size(value); i++) TRY(add_pattern(c, json_array_get(value, i), format, with));
-    return LILY_OK;
-}
-
-/* The JSON strings of an automaton that are of some length, as a rule. */
-static int pattern_rule(compiler *c, dfa *d, int64_t low, int64_t high, uint32_t *rule)
-{
-    if (low > 0 || high >= 0) {
-        dfa limited;
-        lily_err why;
-        int rc = dfa_of_length(&limited, d, low, high, &c->g->pattern_work, &why);
-        if (rc == LILY_NO_MEMORY) return lily_no_memory(c->e, 0, "a pattern");
-        if (rc != LILY_OK) return REFUSE(c, (enum lily_code)rc, "'minLength' beside 'pattern' or 'format': %.200s", why.text);
-        dfa_free(d);
-        *d = limited;
-    }
-    *rule = lily_grammar_rule(c->g);
-    lily_grammar_set_rule(c->g, *rule, part_dfa(&c->p, d, LILY_GRAMMAR_END));
-    return LILY_OK;
-}
-
-static bool same_json(const json_t *a, const json_t *b)
-{
-    return a == b || (a && b && json_equal((json_t *)a, (json_t *)b));
-}
-
-/* Schemas repeat the same few patterns: each is made once. */
-static int pattern_string(compiler *c, const json_t *s, int64_t low, int64_t high, uint32_t next, uint32_t *out)
-{
-    patterned one = {json_object_get(s, "pattern"), json_object_get(s, "format"), low, high, 0};
-    dfa d = {0};
-    uint32_t i = 0;
-    for (; i < c->n_patterns; i++) {
-        const patterned *p = &c->patterns[i];
-        if (p->low == low && p->high == high && same_json(p->pattern, one.pattern) && same_json(p->format, one.format)) break;
-    }
-    if (i == MAX_PATTERNS) return REFUSE(c, LILY_UNSUPPORTED, "more than %d patterns", MAX_PATTERNS);
-    if (i == c->n_patterns) {
-        int rc = add_patterns(c, s, "pattern", &d);
-        if (rc == LILY_OK) rc = add_patterns(c, s, "format", &d);
-        if (rc == LILY_OK) rc = pattern_rule(c, &d, low, high, &one.rule);
-        dfa_free(&d);
-        if (rc != LILY_OK) return rc;
-        c->patterns[c->n_patterns++] = one;
-    }
-    *out = lily_grammar_call(c->g, c->patterns[i].rule, next);
-    return LILY_OK;
-}
-
-static int string(compiler *c, const json_t *s, uint32_t next, uint32_t *out)
-{
-    int64_t low, high;
-    TRY(read_count(c, s, "minLength", 0, &low));
-    TRY(read_count(c, s, "maxLength", -1, &high));
-    if (high >= 0 && low > high)
-        *out = lily_grammar_never(c->g);
-    else if (json_object_get(s, "pattern") || json_object_get(s, "format"))
-        return pattern_string(c, s, low, high, next, out);
-    else
-        *out = low == 0 && high < 0 ? part_any_string(&c->p, next) : part_string(&c->p, low, high, next);
-    return LILY_OK;
-}
-
 /* ---- a schema ---- */
 
 static int one_type(compiler *c, const json_t *s, unsigned groups, int type, uint32_t next, uint32_t *out)
@@ -671,16 +323,16 @@ static int one_type(compiler *c, const json_t *s, unsigned groups, int type, uin
     lily_grammar *g = c->g;
     switch (type) {
     case T_OBJECT:
-        if (groups & KEYWORD_OBJECT) return object(c, s, next, out);
+        if (groups & KEYWORD_OBJECT) return json_objects(c, s, next, out);
         *out = part_any_object(&c->p, next);
         return LILY_OK;
     case T_ARRAY:
-        return list(c, s, next, out);
+        return json_lists(c, s, next, out);
     case T_STRING:
-        return string(c, s, next, out);
+        return json_strings(c, s, next, out);
     case T_INTEGER:
     case T_NUMBER:
-        return numbers(c, s, groups, type == T_INTEGER, next, out);
+        return json_numbers(c, s, groups, type == T_INTEGER, next, out);
     case T_BOOLEAN:
         *out = lily_grammar_split(g, part_word(&c->p, "true", next), part_word(&c->p, "false", next));
         return LILY_OK;

@@ -226,6 +226,16 @@ void lily_mask_free(lily_mask *k)
     lily_free(k);
 }
 
+uint64_t lily_token_trie_cost(const lily_tokenizer *t)
+{
+    uint64_t n = (uint64_t)lily_tokenizer_n_vocab(t), bytes = 0;
+    for (int32_t id = 0; id < (int32_t)n; id++) {
+        size_t len = 0;
+        if (lily_token_bytes(t, id, &len)) bytes += len;
+    }
+    return 2 * bytes * sizeof(trie_node) + n * (sizeof(entry) + sizeof(int32_t)) + (PLAIN + 1 + KEPT) * (n / 8 + 4);
+}
+
 static void walk(lily_mask *k, const trie *t, uint32_t *mask)
 {
     const int32_t *twin = k->v->twin;

@@ -17,6 +17,8 @@ typedef struct lily_token_trie lily_token_trie;
 int lily_token_trie_new(lily_token_trie **out, const lily_tokenizer *t, const int32_t *ends, size_t n_ends,
                         lily_err *e);
 void lily_token_trie_free(lily_token_trie *v); /* NULL is allowed */
+/* Bytes that making one takes at most, with the masks of one reply; for the estimate before loading. */
+uint64_t lily_token_trie_cost(const lily_tokenizer *t);
 /* 32-bit words of a mask: bit i % 32 of word i / 32 is token i. */
 size_t lily_token_trie_words(const lily_token_trie *v);
 
