@@ -137,18 +137,18 @@ int lily_chat_prompt_make(lily_chat_prompt *out, const lily_template *t, const l
 }
 
 /* A prompt that was given as ids. Its text is for the record of scripted replies. */
-static int copy_ids(lily_chat_prompt *out, const lily_ids *ids, const lily_tokenizer *k, lily_err *e)
+static int copy_ids(lily_chat_prompt *out, const lily_chat *c, const lily_tokenizer *k, lily_err *e)
 {
-    *out = (lily_chat_prompt){0};
-    int rc = lily_ids_reserve(&out->ids, ids->n, e);
-    if (rc == LILY_OK) rc = lily_decode(k, ids->id, ids->n, false, &out->rendered.text, e);
-    if (rc != LILY_OK) {
-        lily_chat_prompt_free(out);
-        return rc;
-    }
+    const lily_ids *ids = c->prompt_ids;
+    TRY(lily_ids_reserve(&out->ids, ids->n, e));
     if (ids->n) memcpy(out->ids.id, ids->id, ids->n * sizeof *ids->id);
     out->ids.n = ids->n;
-    return LILY_OK;
+    if (c->prompt_mark) {
+        out->marks = lily_calloc(1, sizeof *out->marks);
+        if (!out->marks) return lily_no_memory(e, sizeof *out->marks, "a prompt");
+        out->marks[out->n_marks++] = c->prompt_mark;
+    }
+    return lily_decode(k, ids->id, ids->n, false, &out->rendered.text, e);
 }
 
 void lily_chat_prompt_free(lily_chat_prompt *p)
@@ -258,7 +258,12 @@ static int submit(lily_chat_run *r, lily_engine *g, const lily_chat *c, const js
 static int make_prompt(lily_chat_prompt *out, lily_engine *g, const lily_chat *c, const json_t *tools, lily_err *e)
 {
     const lily_tokenizer *k = lily_engine_tokenizer(g);
-    if (c->prompt_ids) return copy_ids(out, c->prompt_ids, k, e);
+    if (c->prompt_ids) {
+        *out = (lily_chat_prompt){0};
+        int rc = copy_ids(out, c, k, e);
+        if (rc != LILY_OK) lily_chat_prompt_free(out);
+        return rc;
+    }
     return lily_chat_prompt_make(out, lily_engine_template(g), k, c->messages, tools, c->kwargs, c->go_on, e);
 }
 

@@ -54,6 +54,7 @@ typedef struct lily_chat {
     const json_t *messages;     /* borrowed like all that follows; used until lily_chat_start returns */
     bool go_on;                 /* the reply goes on in the last message */
     const lily_ids *prompt_ids; /* in place of messages: the prompt itself, and the reply is text as it comes */
+    uint32_t prompt_mark;       /* where further prompts will part from it; 0: nowhere */
     const json_t *tools;        /* OpenAI's list or NULL; used until lily_chat_free */
     const json_t *kwargs;       /* template variables (enable_thinking …) or NULL */
     lily_sampling sampling;

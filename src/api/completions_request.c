@@ -82,6 +82,21 @@ static int read_prompts(reader *in)
     return LILY_OK;
 }
 
+/* Examples before each question, as evaluation harnesses have them, are then read once. */
+static uint32_t count_shared(const lily_completions_request *q)
+{
+    enum { WORTH_KEEPING = 32 };
+    const lily_ids *first = &q->prompts[0].ids;
+    size_t shared = q->n_prompts > 1 ? first->n : 0;
+    for (size_t i = 1; i < q->n_prompts; i++) {
+        const lily_ids *ids = &q->prompts[i].ids;
+        size_t same = 0;
+        while (same < shared && same < ids->n && ids->id[same] == first->id[same]) same++;
+        shared = same;
+    }
+    return shared < WORTH_KEEPING ? 0 : (uint32_t)shared;
+}
+
 /* ---- fields ---- */
 
 static int read_logprobs(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
@@ -133,7 +148,9 @@ int lily_completions_request_read(lily_completions_request *q, json_t *body, con
                            "echo with logprobs is not supported: the tokens of a prompt get none here");
     if (q->q.chat.max_tokens == 0) q->q.chat.max_tokens = LILY_COMPLETIONS_TOKENS;
     TRY(read_prompts(&in));
+    q->shared = count_shared(q);
     q->q.chat.prompt_ids = &q->prompts[0].ids;
+    q->q.chat.prompt_mark = q->shared;
     return LILY_OK;
 }
 

@@ -25,6 +25,7 @@ typedef struct lily_completions_request {
     json_t *body;               /* as it came; owned, as is the next */
     lily_completion_prompt *prompts;
     size_t n_prompts;
+    uint32_t shared;            /* tokens that all of them begin with; 0: too few to keep, or there is only one */
     bool echo, with_logprobs;
     int64_t logprobs;
 } lily_completions_request;

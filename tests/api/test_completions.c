@@ -60,6 +60,27 @@ static void test_prompts(void **state)
     lily_completions_request_free(&q);
 }
 
+static void test_shared_beginnings(void **state)
+{
+    (void)state;
+    char text[2048], list[512] = "1";
+    lily_completions_request q;
+    lily_refusal r;
+    lily_openai_defaults d = {.sampling = &sampling, .n_vocab = 1000};
+    lily_completions_limits limits = {.tokenizer = tokenizer, .vocab = 1000, .context = 100};
+    for (int i = 1; i < 40; i++) strcat(list, ",1");
+    snprintf(text, sizeof text, "{\"prompt\":[[%s,2],[%s,3,4],[%s]]}", list, list, list);
+    json_t *body = json_loads(text, 0, NULL);
+    r = (lily_refusal){0};
+    check_ok(lily_completions_request_read(&q, body, &d, &limits, &r), &r.err);
+    assert_int_equal(q.shared, 40);
+    assert_int_equal(q.q.chat.prompt_mark, 40);
+    lily_completions_request_free(&q);
+    check_ok(read_text(&q, "{\"prompt\":[[1,2],[1,3]]}", &r), &r.err);
+    assert_int_equal(q.shared, 0);
+    lily_completions_request_free(&q);
+}
+
 static void test_room(void **state)
 {
     (void)state;
@@ -142,6 +163,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_shared_beginnings),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_memory_runs_out),
     };

@@ -127,6 +127,15 @@ def test_a_repeated_prompt_is_reused(api):
     assert d["usage"]["prompt_tokens_details"]["cached_tokens"] == d["usage"]["prompt_tokens"] - 1
 
 
+def test_what_all_prompts_begin_with_is_read_once(api):
+    """The same examples before every question, as in most benchmarks."""
+    examples = "one two three four five six seven eight nine ten " * 8
+    shared = len(api.tokens(examples)) - 1    # the last token may join what follows
+    api.post(PATH, {"prompt": "something else", "max_tokens": 1})
+    d = ask(api, [examples + q for q in ("red green", "blue black white", "yellow")], max_tokens=2)
+    assert d["usage"]["prompt_tokens_details"]["cached_tokens"] >= 2 * shared
+
+
 def test_official_client(api):
     client = openai.OpenAI(base_url=f"{api.base}/v1", api_key="x", max_retries=0)
     assert client.completions.create(model=api.model, prompt=TEXT, max_tokens=3).choices[0].finish_reason
