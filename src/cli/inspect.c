@@ -46,7 +46,7 @@ static void print_tensors(lily_ckpt *ckpt, const lily_model *model, bool whole)
 static void print_memory(const lily_memory *m, uint32_t context)
 {
     printf("memory            %.3f GiB planned for a context of %u tokens:\n", gib(m->planned), context);
-    printf("  weights         %.3f GiB, mapped from the files\n", gib(m->weights));
+    printf("  weights         %.3f GiB, mapped from the files or copied to the device\n", gib(m->weights));
     printf("  device copies   %.3f GiB\n", gib(m->device));
     printf("  keys and values %.3f GiB at the full context; they grow as it fills\n", gib(m->kv));
     printf("  states          %.3f GiB, snapshots for prefix reuse included\n", gib(m->state));

@@ -22,13 +22,14 @@ static void print_version(void)
         char text[256];
         uint64_t total, room;
         if (devices[i]->open(&dev, &(lily_dev_options){0}, &e) != LILY_OK) {
-            printf("%s: %s\n", devices[i]->name, e.text);
+            printf("%s: built, but %s\n", devices[i]->name, e.text);
             continue;
         }
         devices[i]->describe(dev, text, sizeof text, &total, &room);
         printf("%s\n", text);
         devices[i]->close(dev);
     }
+    if (!lily_device_find("cuda")) printf("cuda: not built\n");
 }
 
 static int run(enum lily_command command, const lily_args *a, lily_err *e)

@@ -88,6 +88,7 @@ typedef struct lily_dev_ops {
     const char *name;           /* "ref", "cpu", "cuda", "metal" */
     const lily_row *rows;       /* preferred first */
     size_t n_rows;
+    bool own_memory;            /* it has memory of its own, where weights, states and scratch go */
     /* NULL: four bytes an element. */
     size_t (*slot_bytes)(const lily_dev *, unsigned slot, const lily_config *, uint32_t tokens);
 
@@ -97,11 +98,13 @@ typedef struct lily_dev_ops {
     /* One line for people ("cpu: 2 threads, avx2"), and memory in bytes (0: unknown). */
     void (*describe)(const lily_dev *, char *text, size_t room, uint64_t *memory_total, uint64_t *memory_free);
 
+    /* The model that plans will be made for, told before them: rows may fit one and not another.  NULL: no matter. */
+    void (*look)(lily_dev *, const lily_model *);
     /* The model must outlive the weights. */
     int  (*load)(lily_dev *, const lily_model *, lily_weights **, lily_err *);
     void (*unload)(lily_dev *, lily_weights *);
     /* Bytes that load will take beside the map; for the estimate before loading. */
-    uint64_t (*load_bytes)(const lily_config *);
+    uint64_t (*load_bytes)(const lily_model *);
 
     int  (*prepare)(lily_dev *, const lily_weights *, const lily_plan *, lily_exec **, lily_err *);
     void (*release)(lily_dev *, lily_exec *);
@@ -163,7 +166,7 @@ typedef struct lily_dev_ops {
                        size_t *n, lily_err *);
 } lily_dev_ops;
 
-extern const lily_dev_ops lily_dev_ref, lily_dev_cpu;
+extern const lily_dev_ops lily_dev_ref, lily_dev_cpu, lily_dev_cuda;
 
 /* What the planner needs to know of a device; dev may be NULL before it is open. */
 lily_plan_device lily_device_for_plan(const lily_dev_ops *ops, const lily_dev *dev);

@@ -5,6 +5,9 @@
 #include "device/dev.h"
 
 static const lily_dev_ops *const devices[] = {
+#ifdef LILY_DEVICE_CUDA
+    &lily_dev_cuda,
+#endif
 #ifdef LILY_DEVICE_CPU
     &lily_dev_cpu,
 #endif

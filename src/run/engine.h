@@ -48,8 +48,8 @@ enum { LILY_DEFAULT_CONTEXT = 32768, LILY_DEFAULT_CHUNK = 512, LILY_DEFAULT_QUEU
 
 /* Memory as planned from the headers, before weights are read; bytes. */
 typedef struct lily_memory {
-    uint64_t weights;               /* mapped from the files; the page cache may drop them */
-    uint64_t device;                /* copies and expansions that the device makes at load */
+    uint64_t weights;               /* mapped from the files (the page cache may drop them), or in the device's own memory */
+    uint64_t device;                /* copies and expansions that the device makes at load beside them */
     uint64_t kv;                    /* keys and values at the full context */
     uint64_t state;                 /* recurrent states, and the snapshots kept for prefix reuse */
     uint64_t replies;               /* sampled tokens kept to read history by */

@@ -88,8 +88,9 @@ static void estimate(lily_loaded *m, const lily_engine_options *o)
     uint64_t fixed, snapshot, per_token;
     m->ops->state_cost(m->config, &fixed, &snapshot, &per_token);
     lily_memory *y = &m->memory;
-    y->weights = m->model->weight_bytes;
-    y->device = m->ops->load_bytes ? m->ops->load_bytes(m->config) : 0;
+    const uint64_t loaded = m->ops->load_bytes ? m->ops->load_bytes(m->model) : 0;
+    y->weights = m->ops->own_memory ? loaded : m->model->weight_bytes;
+    y->device = m->ops->own_memory ? 0 : loaded;
     y->kv = per_token * m->context;
     y->state = lily_session_cost(m, m->context) - y->kv;
     y->replies = LILY_REPLIES_BYTES;
@@ -114,8 +115,8 @@ static int open_device(lily_loaded *m, const lily_engine_options *o, enum lily_l
     if (rc == LILY_UNSUPPORTED && depth == LILY_LOAD_SCRIPT)
         rc = lily_device_open(&m->ops, &m->dev, "ref", o->threads, e);
     TRY(rc);
-    uint64_t total, free_bytes;
-    m->ops->describe(m->dev, m->device_text, sizeof m->device_text, &total, &free_bytes);
+    if (m->ops->look) m->ops->look(m->dev, m->model);
+    m->ops->describe(m->dev, m->device_text, sizeof m->device_text, &m->device_total, &m->device_free);
     return LILY_OK;
 }
 
@@ -129,11 +130,18 @@ static void say_memory(const lily_memory *y, uint32_t context)
              (double)(y->cache + y->replies) / gib, (double)(y->device + y->scratch) / gib);
 }
 
+/* A device with memory of its own holds everything there; the map is only read. */
+static int check_memory(const lily_loaded *m, const lily_engine_options *o, lily_err *e)
+{
+    if (!m->ops->own_memory) return lily_memory_fits(&m->memory, o->memory_limit, m->context, e);
+    return lily_device_memory_fits(&m->memory, m->device_free, o->memory_limit, m->context, e);
+}
+
 static void tell_warm(void *user, double fraction) { tell(user, "reading weights", fraction); }
 
 static int make_ready(lily_loaded *m, const lily_engine_options *o, lily_err *e)
 {
-    TRY(lily_memory_fits(&m->memory, o->memory_limit, m->context, e));
+    TRY(check_memory(m, o, e));
     say_memory(&m->memory, m->context);
     TRY(lily_model_warm(m->ckpt, o->cancel, tell_warm, (void *)o, e));
     TRY(m->ops->load(m->dev, m->model, &m->weights, e));
@@ -156,7 +164,7 @@ int lily_load(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth
     if (depth != LILY_LOAD_CHECK)
         TRY_TO(failed, lily_token_trie_new(&m->trie, m->tokenizer, m->config->eos, m->config->n_eos, e));
     if (depth == LILY_LOAD_FULL) TRY_TO(failed, make_ready(m, o, e));
-    if (depth == LILY_LOAD_CHECK) TRY_TO(failed, lily_memory_fits(&m->memory, o->memory_limit, m->context, e));
+    if (depth == LILY_LOAD_CHECK) TRY_TO(failed, check_memory(m, o, e));
     tell(o, "ready", 1);
     return LILY_OK;
 failed:

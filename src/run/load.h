@@ -27,6 +27,7 @@ typedef struct lily_loaded {
     lily_memory memory;
     uint64_t kept;                  /* bytes that conversations which nobody runs may hold */
     char device_text[128];
+    uint64_t device_total, device_free;     /* bytes of the device's memory; 0: unknown */
 
     const lily_dev_ops *ops;
     lily_dev *dev;

@@ -82,3 +82,12 @@ int lily_memory_fits(const lily_memory *m, uint64_t limit, uint32_t context, lil
                          gib(allocated), gib(available));
     return LILY_OK;
 }
+
+int lily_device_memory_fits(const lily_memory *m, uint64_t available, uint64_t limit, uint32_t context, lily_err *e)
+{
+    const uint64_t most = limit && (!available || limit < available) ? limit : available;
+    if (!most || m->planned <= most) return LILY_OK;
+    return lily_fail(e, LILY_NO_MEMORY,
+                     "a context of %u tokens needs %.2f GiB of the device's memory (%.2f for weights), %s %.2f GiB", context,
+                     gib(m->planned), gib(m->weights), most == limit ? "the limit is" : "free are", gib(most));
+}

@@ -14,4 +14,8 @@ void lily_system_memory(uint64_t *total, uint64_t *available);
  * weights, which the page cache may drop, must fit into what is available now. */
 int lily_memory_fits(const lily_memory *m, uint64_t limit, uint32_t context, lily_err *e);
 
+/* The same for a device with memory of its own, where weights, states and scratch go: all that is planned must be free
+ * there (0: unknown). */
+int lily_device_memory_fits(const lily_memory *m, uint64_t available, uint64_t limit, uint32_t context, lily_err *e);
+
 #endif

@@ -24,7 +24,7 @@ int lily_weights_load(lily_dev *d, const lily_model *model, lily_weights **out, 
     w->frequency = lily_calloc(c->rotary / 2, sizeof *w->frequency);
     if (!w->nth || !w->frequency) {
         lily_weights_unload(d, w);
-        return lily_no_memory(e, lily_weights_load_bytes(c), "weights");
+        return lily_no_memory(e, lily_weights_load_bytes(model), "weights");
     }
     for (uint32_t i = 0; i < c->layers; i++)
         w->nth[i] = (uint16_t)(c->full_attention[i] ? w->n_attention++ : w->n_delta++);
@@ -33,7 +33,8 @@ int lily_weights_load(lily_dev *d, const lily_model *model, lily_weights **out, 
     return LILY_OK;
 }
 
-uint64_t lily_weights_load_bytes(const lily_config *c)
+uint64_t lily_weights_load_bytes(const lily_model *m)
 {
+    const lily_config *c = m->config;
     return sizeof(lily_weights) + c->layers * sizeof(uint16_t) + c->rotary / 2 * sizeof(double);
 }

@@ -15,6 +15,6 @@ struct lily_weights {
 /* As in lily_dev_ops; the device is not looked at. */
 int lily_weights_load(lily_dev *, const lily_model *, lily_weights **, lily_err *);
 void lily_weights_unload(lily_dev *, lily_weights *);
-uint64_t lily_weights_load_bytes(const lily_config *);
+uint64_t lily_weights_load_bytes(const lily_model *);
 
 #endif

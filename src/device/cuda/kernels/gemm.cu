@@ -1,0 +1,309 @@
+/* gemm.cu - packed matrices times many vectors: codes become bf16 weights in registers, as operands of mma, a chunk at a
+ * time; nothing is expanded in memory.  Vectors pass through shared memory.
+ *
+ * A block has 256 rows (a warp 32) and TOKENS vectors.  With experts a map made on the device says which vectors a
+ * block has; blocks behind its end leave. */
+#include "device/cuda/kernels/common.cuh"
+
+enum { WARPS = 8, WARP_BLOCKS = 2, STAGES = 4 };
+
+struct Tile {
+    uint32_t expert, start, count;
+};
+struct Map {
+    uint32_t n;
+    Tile tile[];
+};
+
+static uint32_t tiles_at_most(uint32_t n, uint32_t tokens, uint32_t experts) { return n / tokens + experts; }
+
+size_t cuda_gemm_room(uint32_t n, uint32_t experts) { return sizeof(Map) + tiles_at_most(n, 16, experts) * sizeof(Tile); }
+
+/* One block: the tiles of all experts, one after the other. */
+static __global__ void make_map(Map *map, const int32_t *offsets, uint32_t experts, uint32_t tokens)
+{
+    const uint32_t lane = threadIdx.x;
+    uint32_t at = 0;
+    for (uint32_t e0 = 0; e0 < experts; e0 += 32) {
+        const uint32_t e = e0 + lane;
+        const uint32_t first = e < experts ? (uint32_t)offsets[e] : 0, end = e < experts ? (uint32_t)offsets[e + 1] : 0;
+        const uint32_t n = (end - first + tokens - 1) / tokens;
+        uint32_t sum = n;
+#pragma unroll
+        for (int o = 1; o < 32; o <<= 1) {
+            const uint32_t below = __shfl_up_sync(~0u, sum, o);
+            if (lane >= (uint32_t)o) sum += below;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            map->tile[at + sum - n + i] = {e, first + i * tokens, min(tokens, end - first - i * tokens)};
+        at += __shfl_sync(~0u, sum, 31);
+    }
+    if (lane == 0) map->n = at;
+}
+
+static __device__ bool find_tile(const cuda_gemm &a, uint32_t tokens, Tile &t)
+{
+    if (!a.experts) {
+        t = {0, blockIdx.y * tokens, min(tokens, a.n - blockIdx.y * tokens)};
+        return true;
+    }
+    const Map *map = (const Map *)a.map;
+    if (blockIdx.y >= map->n) return false;
+    t = map->tile[blockIdx.y];
+    return true;
+}
+
+/* scale * code + bias of two codes */
+__device__ inline uint32_t dequantise(uint32_t v, uint32_t scale, uint32_t bias)
+{
+    const uint32_t with_128 = nibbles(v), magic = 0x43004300u;
+    const __nv_bfloat162 code = __hsub2(*(const __nv_bfloat162 *)&with_128, *(const __nv_bfloat162 *)&magic);
+    const __nv_bfloat162 w = __hfma2(code, *(const __nv_bfloat162 *)&scale, *(const __nv_bfloat162 *)&bias);
+    return *(const uint32_t *)&w;
+}
+
+__device__ inline void load_matrices(uint32_t (&b)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(shared_address(row)));
+}
+
+/* 16 bytes: piece p of a row of 128 values, where no eight rows meet in a bank. */
+__device__ inline uint32_t piece_at(uint32_t row, uint32_t p) { return row * 256 + (p ^ (row & 7)) * 16; }
+
+/* Vectors of a tile on their way to shared memory, chunk after chunk. */
+template <int TOKENS> struct Feeder {
+    static constexpr int EACH = TOKENS / 16;
+    const uint16_t *row[EACH];
+    uint32_t live;
+
+    __device__ Feeder(const cuda_gemm &a, const Tile &t)
+    {
+        live = 0;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const uint32_t at = threadIdx.x / 16 + i * 16;
+            size_t from = 0;
+            if (at < t.count) {
+                live |= 1u << i;
+                from = t.start + at;
+                if (a.order) from = (uint32_t)a.order[from] / a.divide;
+            }
+            row[i] = a.in + from * a.cols + threadIdx.x % 16 * 8;
+        }
+    }
+    __device__ void fetch(uint8_t *stage, uint32_t chunk) const
+    {
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            async_copy16(stage + piece_at(threadIdx.x / 16 + i * 16, threadIdx.x % 16), row[i] + chunk * CUDA_CHUNK_COLS, live >> i & 1);
+    }
+};
+
+struct Weights {
+    uint4 q[2];
+    uint2 sb[2];
+};
+__device__ inline void weights_load(Weights &w, const uint8_t *chunk)
+{
+    const uint32_t lane = threadIdx.x & 31;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        w.q[h] = __ldg((const uint4 *)chunk + h * 32 + lane);
+        w.sb[h] = __ldg((const uint2 *)(chunk + CUDA_CODES) + h * 8 + (lane >> 2));
+    }
+}
+
+__device__ inline void store_one(const cuda_gemm &a, uint32_t block, uint32_t row, size_t i, float value)
+{
+    uint32_t s = 0;
+#pragma unroll
+    for (uint32_t k = 1; k < CUDA_MAX_SECTIONS; k++)
+        if (k < a.n_sections && block >= a.section[k].block0) s = k;
+    const uint32_t b = block - a.section[s].block0;
+    const uint32_t at = a.pair ? (row >> 3) * a.pair + b * 8 + (row & 7) : b * 16 + row;
+    if (at < a.section[s].rows) a.section[s].out[i * a.stride[s] + at] = value;
+}
+
+/* mma's results: rows g and g + 8 of a block, vectors 2j and 2j + 1 of eight. */
+__device__ inline void finish(const cuda_gemm &a, const Tile &t, uint32_t block, uint32_t n0, const float (&c)[4])
+{
+    const uint32_t lane = threadIdx.x & 31, g = lane >> 2, j = lane & 3;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t at = n0 + 2 * j + i;
+        if (at >= t.count) continue;
+        if (a.epilogue == CUDA_GATED_UNIT) {
+            a.unit[(size_t)(t.start + at) * a.blocks * 8 + block * 8 + g] = float_bf16(siluf(c[i]) * c[i + 2]);
+        } else {
+            store_one(a, block, g, t.start + at, c[i]);
+            store_one(a, block, g + 8, t.start + at, c[i + 2]);
+        }
+    }
+}
+
+template <int TOKENS>
+static __global__ __launch_bounds__(WARPS * 32, TOKENS > 64 ? 1 : 2) void gemm(const __grid_constant__ cuda_gemm a)
+{
+    extern __shared__ __align__(128) uint8_t shared[];
+    constexpr int STAGE = TOKENS * 256;
+    Tile tile;
+    if (!find_tile(a, TOKENS, tile)) return;
+    const uint32_t lane = threadIdx.x & 31, chunks = a.cols / CUDA_CHUNK_COLS;
+    const uint32_t block0 = (blockIdx.x * WARPS + (threadIdx.x >> 5)) * WARP_BLOCKS;
+    const Feeder<TOKENS> feeder(a, tile);
+    const uint8_t *from[WARP_BLOCKS];
+#pragma unroll
+    for (int m = 0; m < WARP_BLOCKS; m++)
+        from[m] = a.chunks + ((size_t)tile.expert * a.blocks + min(block0 + m, a.blocks - 1)) * chunks * CUDA_CHUNK_BYTES(4);
+    float acc[WARP_BLOCKS][TOKENS / 8][4] = {};
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        if ((uint32_t)s < chunks) feeder.fetch(shared + s * STAGE, s);
+        async_commit();
+    }
+    Weights next[WARP_BLOCKS], w[WARP_BLOCKS];
+#pragma unroll
+    for (int m = 0; m < WARP_BLOCKS; m++) weights_load(next[m], from[m]);
+    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+        async_wait<STAGES - 2>();
+        __syncthreads();
+        if (chunk + STAGES - 1 < chunks) feeder.fetch(shared + (chunk + STAGES - 1) % STAGES * STAGE, chunk + STAGES - 1);
+        async_commit();
+#pragma unroll
+        for (int m = 0; m < WARP_BLOCKS; m++) w[m] = next[m];
+        if (chunk + 1 < chunks)
+#pragma unroll
+            for (int m = 0; m < WARP_BLOCKS; m++) weights_load(next[m], from[m] + (chunk + 1) * CUDA_CHUNK_BYTES(4));
+        const uint8_t *stage = shared + chunk % STAGES * STAGE;
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            uint32_t op[WARP_BLOCKS][2][4];
+#pragma unroll
+            for (int m = 0; m < WARP_BLOCKS; m++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const uint32_t v = word_of(w[m].q[h], t), pick = t < 2 ? 0x1010 : 0x3232;
+                    const uint32_t scale = __byte_perm(w[m].sb[h].x, 0, pick), bias = __byte_perm(w[m].sb[h].y, 0, pick);
+                    op[m][0][h] = dequantise(v, scale, bias);
+                    op[m][0][2 + h] = dequantise(v >> 4, scale, bias);
+                    op[m][1][h] = dequantise(v >> 8, scale, bias);
+                    op[m][1][2 + h] = dequantise(v >> 12, scale, bias);
+                }
+#pragma unroll
+            for (int n = 0; n < TOKENS / 8; n++) {
+                uint32_t b[4];
+                load_matrices(b, stage + piece_at(n * 8 + (lane & 7), t * 4 + (lane >> 3)));
+#pragma unroll
+                for (int m = 0; m < WARP_BLOCKS; m++) {
+                    mma16816(acc[m][n], op[m][0][0], op[m][0][1], op[m][0][2], op[m][0][3], b[0], b[1]);
+                    mma16816(acc[m][n], op[m][1][0], op[m][1][1], op[m][1][2], op[m][1][3], b[2], b[3]);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < WARP_BLOCKS; m++)
+        if (block0 + m < a.blocks)
+#pragma unroll
+            for (int n = 0; n < TOKENS / 8; n++) finish(a, tile, block0 + m, n * 8, acc[m][n]);
+}
+
+/* 8-bit codes, few rows (the router): both nibbles are multiplied exactly, scales and biases applied to the sums of a
+ * group in float.  The sum of a vector's values is a product with ones. */
+enum { EXACT_TOKENS = 32 };
+static __global__ __launch_bounds__(WARPS * 32) void gemm_exact(const __grid_constant__ cuda_gemm a)
+{
+    __shared__ __align__(128) uint8_t stage[EXACT_TOKENS * 256];
+    const Tile tile = {0, blockIdx.y * EXACT_TOKENS, min((uint32_t)EXACT_TOKENS, a.n - blockIdx.y * EXACT_TOKENS)};
+    const uint32_t lane = threadIdx.x & 31, chunks = a.cols / CUDA_CHUNK_COLS;
+    const uint32_t block = blockIdx.x * WARPS + (threadIdx.x >> 5);
+    const uint8_t *from = a.chunks + (size_t)min(block, a.blocks - 1) * chunks * CUDA_CHUNK_BYTES(8);
+    const Feeder<EXACT_TOKENS> feeder(a, tile);
+    const uint32_t ones = 0x3F803F80u;
+    float acc[EXACT_TOKENS / 8][4] = {};
+    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+        feeder.fetch(stage, chunk);
+        async_commit();
+        const uint8_t *at = from + chunk * CUDA_CHUNK_BYTES(8);
+        Weights low, high;
+        weights_load(low, at);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            high.q[h] = __ldg((const uint4 *)(at + CUDA_CODES) + h * 32 + lane);
+            low.sb[h] = __ldg((const uint2 *)(at + 2 * CUDA_CODES) + h * 8 + (lane >> 2));
+        }
+        async_wait<0>();
+        __syncthreads();
+#pragma unroll
+        for (int group = 0; group < 2; group++) {
+            float l[EXACT_TOKENS / 8][4] = {}, u[EXACT_TOKENS / 8][4] = {}, sum[EXACT_TOKENS / 8][4] = {};
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int t = 2 * group + i;
+                const uint32_t a0 = word_of(low.q[0], t), a1 = word_of(low.q[1], t);
+                const uint32_t b0 = word_of(high.q[0], t), b1 = word_of(high.q[1], t);
+#pragma unroll
+                for (int n = 0; n < EXACT_TOKENS / 8; n++) {
+                    uint32_t b[4];
+                    load_matrices(b, stage + piece_at(n * 8 + (lane & 7), t * 4 + (lane >> 3)));
+                    mma16816(l[n], nibbles(a0), nibbles(a1), nibbles(a0 >> 4), nibbles(a1 >> 4), b[0], b[1]);
+                    mma16816(l[n], nibbles(a0 >> 8), nibbles(a1 >> 8), nibbles(a0 >> 12), nibbles(a1 >> 12), b[2], b[3]);
+                    mma16816(u[n], nibbles(b0), nibbles(b1), nibbles(b0 >> 4), nibbles(b1 >> 4), b[0], b[1]);
+                    mma16816(u[n], nibbles(b0 >> 8), nibbles(b1 >> 8), nibbles(b0 >> 12), nibbles(b1 >> 12), b[2], b[3]);
+                    mma16816(sum[n], ones, ones, ones, ones, b[0], b[1]);
+                    mma16816(sum[n], ones, ones, ones, ones, b[2], b[3]);
+                }
+            }
+#pragma unroll
+            for (int n = 0; n < EXACT_TOKENS / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const uint2 sb = low.sb[i >> 1];
+                    const float scale = group ? bf_hi(sb.x) : bf_lo(sb.x), bias = group ? bf_hi(sb.y) : bf_lo(sb.y);
+                    acc[n][i] += scale * (l[n][i] + 16.f * u[n][i] - 17.f * 128.f * sum[n][i]) + bias * sum[n][i];
+                }
+        }
+        __syncthreads();
+    }
+    if (block < a.blocks)
+#pragma unroll
+        for (int n = 0; n < EXACT_TOKENS / 8; n++) finish(a, tile, block, n * 8, acc[n]);
+}
+
+template <int TOKENS> static cudaError_t launch_gemm(const cuda_gemm *a, cudaStream_t s)
+{
+    const uint32_t tiles = a->experts ? tiles_at_most(a->n, TOKENS, a->experts) : ceil_div(a->n, TOKENS);
+    static bool allowed = false;
+    if (!allowed) {
+        cudaError_t e = cudaFuncSetAttribute(gemm<TOKENS>, cudaFuncAttributeMaxDynamicSharedMemorySize, STAGES * TOKENS * 256);
+        if (e != cudaSuccess) return e;
+        allowed = true;
+    }
+    if (a->experts) make_map<<<1, 32, 0, s>>>((Map *)a->map, a->offsets, a->experts, TOKENS);
+    gemm<TOKENS><<<dim3(ceil_div(a->blocks, WARPS * WARP_BLOCKS), tiles), WARPS * 32, STAGES * TOKENS * 256, s>>>(*a);
+    return cudaGetLastError();
+}
+
+/* Tiles as large as keep the machine busy: 264 blocks are on it at once. */
+static uint32_t tokens_a_tile(const cuda_gemm *a)
+{
+    if (a->experts) return a->n <= 16 * a->experts ? 16 : a->n <= 40 * a->experts ? 32 : 64;
+    const uint32_t columns = ceil_div(a->blocks, WARPS * WARP_BLOCKS);
+    for (uint32_t tokens = 64; tokens > 16; tokens /= 2)
+        if (columns * ceil_div(a->n, tokens) >= 200) return tokens;
+    return 16;
+}
+
+cudaError_t cuda_gemm_many(const cuda_gemm *a, cudaStream_t s)
+{
+    if (a->bits == 8) {
+        gemm_exact<<<dim3(ceil_div(a->blocks, WARPS), ceil_div(a->n, EXACT_TOKENS)), WARPS * 32, 0, s>>>(*a);
+        return cudaGetLastError();
+    }
+    switch (tokens_a_tile(a)) {
+    case 16: return launch_gemm<16>(a, s);
+    case 32: return launch_gemm<32>(a, s);
+    default: return launch_gemm<64>(a, s);
+    }
+}

@@ -1,0 +1,258 @@
+/* moe_token.cu - the experts of one token: route, up, down.  The weights of the chosen experts are asked for as soon as
+ * the router's logits are there; those of the down projections while the up projections still run. */
+#include "device/cuda/kernels/gemv.cuh"
+
+enum { MOST_EXPERTS = 256, MOST_CHOSEN = 16 };
+
+struct Chosen {
+    int32_t id[MOST_CHOSEN];
+    float weight[MOST_CHOSEN];
+};
+
+/* By one warp: the largest logits, lowest id on ties.  Lane l has ids 8l … 8l + 7. */
+static __device__ void choose_experts(Chosen *to, const float *logits, uint32_t experts, uint32_t top_k)
+{
+    const uint32_t lane = threadIdx.x & 31;
+    uint32_t key[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const uint32_t id = lane * 8 + i, u = id < experts ? __float_as_uint(__ldcg(logits + id)) : 0;
+        key[i] = id < experts ? max(u & 0x80000000u ? ~u : u | 0x80000000u, 1u) : 0;
+    }
+    float first = 0, sum = 0;
+    for (uint32_t a = 0; a < top_k; a++) {
+        uint32_t most = key[0];
+#pragma unroll
+        for (int i = 1; i < 8; i++) most = max(most, key[i]);
+        const uint32_t best = __reduce_max_sync(~0u, most);
+        const uint32_t owner = __ffs(__ballot_sync(~0u, most == best)) - 1;
+        if (lane == owner) {
+            bool done = false;
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                if (!done && key[i] == best) to->id[a] = (int32_t)(lane * 8 + i), key[i] = 0, done = true;
+        }
+        const float value = __uint_as_float(best & 0x80000000u ? best & 0x7FFFFFFFu : ~best);
+        if (a == 0) first = value;
+        const float w = expf(value - first);
+        sum += w;
+        if (lane == 0) to->weight[a] = w;
+    }
+    __syncwarp();
+    if (lane < top_k) to->weight[lane] /= sum;
+    __syncwarp();
+}
+
+/* ---- route: router, gate of the shared expert, its gate and up ---- */
+
+static __global__ __launch_bounds__(GEMV_THREADS) void moe_route(const __grid_constant__ cuda_moe_token a)
+{
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ uint64_t full;
+    __shared__ float scale;
+    const uint32_t chunks = a.hidden / CUDA_CHUNK_COLS, tid = threadIdx.x, warp = tid >> 5;
+    const uint32_t router_tiles = (a.experts + 15) / 16;
+    const uint8_t *from;
+    uint32_t bits = 4, tile = blockIdx.x;
+    if (tile < router_tiles) {
+        bits = a.router_bits, from = a.router;
+    } else if (tile == router_tiles) {
+        bits = a.gate_bits, from = a.shared_gate, tile = 0;
+    } else {
+        from = a.sh_up, tile -= router_tiles + 1;
+    }
+    const uint32_t tile_bytes = chunks * CUDA_CHUNK_BYTES(bits);
+    const Vector v = vector_at(shared, chunks);
+    float *part = v.sums + 2 * chunks;
+    uint8_t *codes = (uint8_t *)(part + GEMV_WARPS * 16);
+    if (tid == 0) {
+        barrier_init(&full, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        barrier_expect(&full, tile_bytes);
+        bulk_copy(codes, from + (size_t)tile * tile_bytes, tile_bytes, &full);
+    }
+    dependency_launch();
+    dependency_wait();
+    vector_load(v, a.m, a.hidden);
+    if (warp == GEMV_WARPS - 1) {
+        const float s = norm_scale(a.m, a.hidden, a.eps);
+        if ((tid & 31) == 0) scale = s;
+    }
+    __syncthreads();
+    barrier_wait(&full, 0);
+    float row0 = 0, row1 = 0;
+    for (uint32_t c = warp; c < chunks; c += GEMV_WARPS) {
+        Fragment f;
+        fragment_load(f, v, c);
+        chunk_times_any(codes + c * CUDA_CHUNK_BYTES(bits), bits, f, row0, row1);
+    }
+    part_put(part, 0, row0, row1);
+    __syncthreads();
+    if (tid >= 16) return;
+    const float y = part_sum(part, 0, tid, min(chunks, (uint32_t)GEMV_WARPS)) * scale;
+    if (blockIdx.x < router_tiles) {
+        if (tile * 16 + tid < a.experts) a.rl[tile * 16 + tid] = y;
+    } else if (blockIdx.x == router_tiles) {
+        if (tid == 0) *a.sg = sigmoidf(y);
+    } else {
+        const float up = __shfl_down_sync(0xFFFFu, y, 8);
+        if (tid < 8 && tile * 8 + tid < a.shared_inter) a.sh[tile * 8 + tid] = siluf(y) * up;
+    }
+}
+
+cudaError_t cuda_moe_route(const cuda_moe_token *a, bool dependent, cudaStream_t s)
+{
+    const uint32_t chunks = a->hidden / CUDA_CHUNK_COLS;
+    const size_t shared = vector_bytes(chunks) + GEMV_WARPS * 16 * 4 + chunks * CUDA_CHUNK_BYTES(8);
+    static size_t allowed = 0;
+    const cudaError_t e = allow_shared(moe_route, shared, allowed);
+    return e != cudaSuccess ? e : launch(moe_route, (a->experts + 15) / 16 + 1 + a->shared_inter / 8, GEMV_THREADS, shared, dependent, 1, s, *a);
+}
+
+/* ---- up: gate, up and activation of the chosen experts ---- */
+
+static __global__ __launch_bounds__(GEMV_THREADS) void moe_up(const __grid_constant__ cuda_moe_token a, uint32_t each)
+{
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ uint64_t full[8];
+    __shared__ Chosen chosen;
+    __shared__ float scale;
+    const uint32_t chunks = a.hidden / CUDA_CHUNK_COLS, tile_bytes = chunks * CUDA_CHUNK_BYTES(4);
+    const uint32_t tid = threadIdx.x, warp = tid >> 5, blocks = a.inter / 8, all = a.top_k * blocks;
+    const uint32_t first = blockIdx.x * each, tiles = min(each, all - first);
+    const Vector v = vector_at(shared + each * tile_bytes, chunks);
+    float *part = v.sums + 2 * chunks;
+    if (tid == 0) {
+        for (uint32_t i = 0; i < each; i++) barrier_init(full + i, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    dependency_wait();
+    dependency_launch();        /* after the wait: the next kernel reads the router's logits before its own */
+    if (warp == 0) {
+        choose_experts(&chosen, a.rl, a.experts, a.top_k);
+        if (tid == 0)
+            for (uint32_t i = 0; i < tiles; i++) {
+                const uint32_t t = first + i;
+                barrier_expect(full + i, tile_bytes);
+                bulk_copy(shared + i * tile_bytes,
+                          a.ex_up + ((size_t)chosen.id[t / blocks] * blocks + t % blocks) * tile_bytes, tile_bytes, full + i);
+            }
+        if (blockIdx.x == 0 && tid < a.top_k) a.topi[tid] = chosen.id[tid], a.topw[tid] = chosen.weight[tid];
+    }
+    vector_load(v, a.m, a.hidden);
+    if (warp == GEMV_WARPS - 1) {
+        const float s = norm_scale(a.m, a.hidden, a.eps);
+        if ((tid & 31) == 0) scale = s;
+    }
+    __syncthreads();
+    Fragment f;
+    if (warp < chunks) fragment_load(f, v, warp);
+    for (uint32_t i = 0; i < tiles; i++) {
+        barrier_wait(full + i, 0);
+        float row0 = 0, row1 = 0;
+        for (uint32_t c = warp; c < chunks; c += GEMV_WARPS) {
+            const uint8_t *chunk = shared + i * tile_bytes + c * CUDA_CHUNK_BYTES(4);
+            Codes q;
+            codes_load<true>(q, chunk, chunk + CUDA_CODES);
+            if (c != warp) fragment_load(f, v, c);
+            chunk_times(q, f, row0, row1);
+            if (c != warp && c + GEMV_WARPS >= chunks) fragment_load(f, v, warp);
+        }
+        part_put(part, i, row0, row1);
+    }
+    __syncthreads();
+    if (tid >= tiles * 8) return;
+    const uint32_t i = tid / 8, row = tid % 8, t = first + i, busy = min(chunks, (uint32_t)GEMV_WARPS);
+    const float gate = part_sum(part, i, row, busy) * scale, up = part_sum(part, i, row + 8, busy) * scale;
+    a.eh[(size_t)(t / blocks) * a.inter + t % blocks * 8 + row] = siluf(gate) * up;
+}
+
+cudaError_t cuda_moe_up(const cuda_moe_token *a, bool dependent, cudaStream_t s)
+{
+    const uint32_t chunks = a->hidden / CUDA_CHUNK_COLS, all = a->top_k * (a->inter / 8), each = (all + 131) / 132;
+    const size_t shared = (size_t)each * chunks * CUDA_CHUNK_BYTES(4) + vector_bytes(chunks) + each * GEMV_WARPS * 16 * 4;
+    if (each > 8 || shared > 226 * 1024) return cudaErrorInvalidValue;
+    static size_t allowed = 0;
+    const cudaError_t e = allow_shared(moe_up, shared, allowed);
+    return e != cudaSuccess ? e : launch(moe_up, (all + each - 1) / each, GEMV_THREADS, shared, dependent, 1, s, *a, each);
+}
+
+/* ---- down: the chosen and the shared expert, the residual, and the next norm ---- */
+
+static __global__ __launch_bounds__(GEMV_THREADS) void moe_down(const __grid_constant__ cuda_moe_token a)
+{
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ uint64_t full[2];
+    __shared__ Chosen chosen;
+    const uint32_t each = a.inter / CUDA_CHUNK_COLS, last = a.shared_inter / CUDA_CHUNK_COLS;
+    const uint32_t routed = a.top_k * each, units = routed + last, tid = threadIdx.x, warp = tid >> 5;
+    const Vector v = vector_at(shared + units * CUDA_CHUNK_BYTES(4), units);
+    float *part = v.sums + 2 * units;
+    if (warp == 0) {
+        if (tid == 0) {
+            barrier_init(full, 1), barrier_init(full + 1, 1);
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            barrier_expect(full + 1, last * CUDA_CHUNK_BYTES(4));
+            bulk_copy(shared + routed * CUDA_CHUNK_BYTES(4), a.sh_down + (size_t)blockIdx.x * last * CUDA_CHUNK_BYTES(4),
+                      last * CUDA_CHUNK_BYTES(4), full + 1);
+        }
+        if (a.chosen) {
+            dependency_wait();
+            if (tid < a.top_k) chosen.id[tid] = __ldcg(a.topi + tid), chosen.weight[tid] = __ldcg(a.topw + tid);
+            __syncwarp();
+        } else {
+            choose_experts(&chosen, a.rl, a.experts, a.top_k);
+        }
+        if (tid == 0) {
+            const uint32_t bytes = each * CUDA_CHUNK_BYTES(4);
+            barrier_expect(full, a.top_k * bytes);
+            for (uint32_t e = 0; e < a.top_k; e++)
+                bulk_copy(shared + e * bytes, a.ex_down + ((size_t)chosen.id[e] * gridDim.x + blockIdx.x) * bytes, bytes, full);
+        }
+    }
+    dependency_launch();
+    dependency_wait();
+    for (uint32_t p = tid; p < units * 64; p += GEMV_THREADS) {
+        const float2 f = __ldcg(p < routed * 64 ? (const float2 *)a.eh + p : (const float2 *)a.sh + (p - routed * 64));
+        vector_put(v, p, f.x, f.y);
+    }
+    const float gate = __ldcg(a.sg);
+    __syncthreads();
+    barrier_wait(full, 0);
+    barrier_wait(full + 1, 0);
+    float row0 = 0, row1 = 0;
+    for (uint32_t u = warp; u < units; u += GEMV_WARPS) {
+        const uint8_t *chunk = shared + u * CUDA_CHUNK_BYTES(4);
+        const float weight = u < routed ? chosen.weight[u / each] : gate;
+        Fragment f;
+        Codes c;
+        float r0 = 0, r1 = 0;
+        fragment_load(f, v, u);
+        codes_load<true>(c, chunk, chunk + CUDA_CODES);
+        chunk_times(c, f, r0, r1);
+        row0 += weight * r0;
+        row1 += weight * r1;
+    }
+    part_put(part, 0, row0, row1);
+    __syncthreads();
+    if (warp == 0) {
+        const uint32_t row = blockIdx.x * 16 + tid;
+        float x = 0;
+        if (tid < 16 && row < a.hidden) {
+            x = __ldcg(a.x + row) + part_sum(part, 0, tid, GEMV_WARPS);
+            a.x[row] = x;
+            a.n[row] = x * a.norm[row];
+        }
+        norm_tail_put(a.n, a.hidden, x * x);
+    }
+}
+
+cudaError_t cuda_moe_down(const cuda_moe_token *a, bool dependent, cudaStream_t s)
+{
+    const uint32_t units = a->top_k * (a->inter / CUDA_CHUNK_COLS) + a->shared_inter / CUDA_CHUNK_COLS;
+    const size_t shared = units * CUDA_CHUNK_BYTES(4) + vector_bytes(units) + GEMV_WARPS * 16 * 4;
+    if (shared > 226 * 1024) return cudaErrorInvalidValue;
+    static size_t allowed = 0;
+    const cudaError_t e = allow_shared(moe_down, shared, allowed);
+    return e != cudaSuccess ? e : launch(moe_down, (a->hidden + 15) / 16, GEMV_THREADS, shared, dependent, 1, s, *a);
+}

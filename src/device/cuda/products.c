@@ -1,0 +1,70 @@
+/* products.c - which kernel multiplies: packed chunks with one vector, with many, or any matrix plainly. */
+#include "device/cuda/cuda.h"
+
+static bool has_norm_tail(const cuda_run *r, unsigned slot)
+{
+    return r->plan->max_tokens == 1 && (slot == SLOT_N || slot == SLOT_M);
+}
+
+static bool takes_gemv(const cuda_run *r, const cuda_matrix *w)
+{
+    return !r->half && w->layout == CUDA_PACKED && w->bits == 4 && w->cols <= CUDA_GEMV_COLS && w->blocks <= CUDA_GEMV_BLOCKS;
+}
+
+static bool takes_gemm(const cuda_run *r, const cuda_matrix *w) { return r->half && w->layout == CUDA_PACKED; }
+
+cuda_gemv cuda_gemv_of(const cuda_run *r, const cuda_matrix *w, unsigned in)
+{
+    return (cuda_gemv){.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .in = cuda_floats(r, in),
+                       .norm_tail = has_norm_tail(r, in), .eps = r->config->eps};
+}
+
+int cuda_project_from(cuda_run *r, const cuda_matrix *w, const void *in, bool norm_tail, uint32_t n, float *out,
+                      size_t stride, size_t at, lily_err *e)
+{
+    cudaStream_t s = r->dev->stream;
+    if (takes_gemv(r, w) && n == 1) {
+        const cuda_gemv a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in,
+                             .section = {{out + at, 0, w->rows}}, .norm_tail = norm_tail, .eps = r->config->eps};
+        CU(cuda_gemv_plain(&a, true, s));
+    } else if (takes_gemm(r, w)) {
+        const cuda_gemm a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in, .n = n,
+                             .section = {{out + at, 0, w->rows}}, .stride = {stride}, .bits = w->bits};
+        CU(cuda_gemm_many(&a, s));
+    } else {
+        const cuda_product_args a = {.w = *w, .in = in, .out = out, .in_stride = w->cols, .out_stride = stride, .out_at = at,
+                                     .n = n, .divide = 1, .eps = r->config->eps, .half = r->half, .norm_tail = norm_tail};
+        CU(cuda_product(&a, s));
+    }
+    return LILY_OK;
+}
+
+int cuda_project(cuda_run *r, const cuda_matrix *w, unsigned in, float *out, size_t stride, size_t at, lily_err *e)
+{
+    return cuda_project_from(r, w, cuda_slot(r, in), has_norm_tail(r, in), r->tokens, out, stride, at, e);
+}
+
+int cuda_project_row(cuda_run *r, const cuda_target *targets, uint32_t n, unsigned in, lily_err *e)
+{
+    bool together = n > 1;
+    for (uint32_t i = 0; i < n; i++) together &= targets[i].w->layout == CUDA_PACKED && targets[i].w->bits == 4;
+    if (!together) {
+        for (uint32_t i = 0; i < n; i++) TRY(cuda_project(r, targets[i].w, in, targets[i].out, targets[i].stride, 0, e));
+        return LILY_OK;
+    }
+    cuda_gemv v = cuda_gemv_of(r, targets[0].w, in);
+    cuda_gemm m = {.chunks = v.chunks, .cols = v.cols, .in = cuda_slot(r, in), .n = r->tokens, .bits = 4};
+    v.n_sections = m.n_sections = n;
+    v.blocks = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        v.section[i] = m.section[i] = (cuda_section){targets[i].out, v.blocks, targets[i].w->rows};
+        m.stride[i] = targets[i].stride;
+        v.blocks += targets[i].w->blocks;
+    }
+    m.blocks = v.blocks;
+    if (r->half)
+        CU(cuda_gemm_many(&m, r->dev->stream));
+    else
+        CU(cuda_gemv_plain(&v, true, r->dev->stream));
+    return LILY_OK;
+}

@@ -1,0 +1,184 @@
+/* rows_mixer.c - Gated DeltaNet and attention. */
+#include "device/cuda/cuda.h"
+
+static const cuda_layer *layer_of(const cuda_run *r, uint16_t layer) { return &r->weights->layer[layer]; }
+
+/* A slot that the stage may not have: inside a fused row it has no place. */
+static void *maybe(const cuda_run *r, unsigned slot)
+{
+    return r->plan->slot_at[slot] == LILY_NO_PLACE ? NULL : cuda_slot(r, slot);
+}
+
+/* ---- Gated DeltaNet ---- */
+
+int cuda_row_delta_in(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const lily_config *c = r->config;
+    const cuda_layer *y = layer_of(r, layer);
+    cuda_target to[4];
+    uint32_t n = 0;
+    if (cuda_does(r, STEP_PROJ_QKV)) to[n++] = (cuda_target){&y->qkv, cuda_floats(r, SLOT_QKV), lily_conv_width(c)};
+    if (cuda_does(r, STEP_PROJ_Z)) to[n++] = (cuda_target){&y->z, cuda_floats(r, SLOT_Z), lily_value_width(c)};
+    if (cuda_does(r, STEP_PROJ_BA)) {
+        to[n++] = (cuda_target){&y->b, cuda_floats(r, SLOT_BA), 2 * c->lin_v_heads};
+        to[n++] = (cuda_target){&y->a, cuda_floats(r, SLOT_BA) + c->lin_v_heads, 2 * c->lin_v_heads};
+    }
+    return cuda_project_row(r, to, n, SLOT_N, e);
+}
+
+static cuda_delta delta_of(const cuda_run *r, uint16_t layer)
+{
+    const lily_config *c = r->config;
+    const cuda_layer *y = layer_of(r, layer);
+    return (cuda_delta){.lane = r->dev->lane,
+                        .tail_at = cuda_tail_at(r->weights, layer),
+                        .s_at = cuda_s_at(r->weights, layer),
+                        .conv = y->conv,
+                        .decay = y->decay,
+                        .dt_bias = y->dt_bias,
+                        .norm = y->norm_gated,
+                        .qkv = maybe(r, SLOT_QKV),
+                        .z = maybe(r, SLOT_Z),
+                        .ba = maybe(r, SLOT_BA),
+                        .u = maybe(r, SLOT_U),
+                        .qk = maybe(r, SLOT_QK),
+                        .g = maybe(r, SLOT_G),
+                        .dn = maybe(r, SLOT_DN),
+                        .dng = maybe(r, SLOT_DNG),
+                        .tokens = r->tokens,
+                        .k_heads = c->lin_k_heads,
+                        .v_heads = c->lin_v_heads,
+                        .dk = c->lin_k_dim,
+                        .dv = c->lin_v_dim,
+                        .taps = c->conv_kernel,
+                        .eps = c->eps,
+                        .half = r->half};
+}
+
+#define DELTA_ROW(name)                                                                                      \
+    int cuda_row_##name(cuda_run *r, uint16_t layer, lily_err *e)                                            \
+    {                                                                                                        \
+        const cuda_delta d = delta_of(r, layer);                                                             \
+        CU(cuda_##name(&d, r->dev->stream));                                                                 \
+        return LILY_OK;                                                                                      \
+    }
+DELTA_ROW(conv)
+DELTA_ROW(qk_l2)
+DELTA_ROW(gates)
+DELTA_ROW(gdn)
+DELTA_ROW(gnorm)
+
+int cuda_row_scan(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const cuda_delta d = delta_of(r, layer);
+    CU(cuda_delta_token(&d, true, r->dev->stream));
+    return LILY_OK;
+}
+
+/* ---- gated attention ---- */
+
+int cuda_row_attn_in(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const lily_config *c = r->config;
+    const cuda_layer *y = layer_of(r, layer);
+    cuda_target to[3];
+    uint32_t n = 0;
+    if (cuda_does(r, STEP_PROJ_QG)) to[n++] = (cuda_target){&y->q, cuda_floats(r, SLOT_QG), 2 * lily_q_width(c)};
+    if (cuda_does(r, STEP_PROJ_K)) to[n++] = (cuda_target){&y->k, cuda_floats(r, SLOT_KP), lily_kv_width(c)};
+    if (cuda_does(r, STEP_PROJ_V)) to[n++] = (cuda_target){&y->v, cuda_floats(r, SLOT_VP), lily_kv_width(c)};
+    return cuda_project_row(r, to, n, SLOT_N, e);
+}
+
+static cuda_attention attention_of(const cuda_run *r, uint16_t layer)
+{
+    const lily_config *c = r->config;
+    const cuda_layer *y = layer_of(r, layer);
+    return (cuda_attention){.lane = r->dev->lane,
+                            .layer = r->weights->nth[layer],
+                            .norm_q = y->norm_q,
+                            .norm_k = y->norm_k,
+                            .frequency = r->weights->frequency,
+                            .qg = maybe(r, SLOT_QG),
+                            .kp = maybe(r, SLOT_KP),
+                            .vp = maybe(r, SLOT_VP),
+                            .q = maybe(r, SLOT_Q),
+                            .k = maybe(r, SLOT_K),
+                            .ao = maybe(r, SLOT_AO),
+                            .aog = maybe(r, SLOT_AOG),
+                            .tokens = r->tokens,
+                            .q_heads = c->q_heads,
+                            .kv_heads = c->kv_heads,
+                            .dim = c->head_dim,
+                            .rotary = c->rotary,
+                            .eps = c->eps,
+                            .half = r->half};
+}
+
+int cuda_row_rope(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const cuda_attention a = attention_of(r, layer);
+    CU(cuda_qk_rope(&a, r->dev->stream));
+    return LILY_OK;
+}
+
+int cuda_row_append(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const cuda_attention a = attention_of(r, layer);
+    CU(cuda_kv_append(&a, r->dev->stream));
+    return LILY_OK;
+}
+
+int cuda_row_attn(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const cuda_attention a = attention_of(r, layer);
+    CU(cuda_attend(&a, r->dev->stream));
+    return LILY_OK;
+}
+
+int cuda_row_o_gate(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const cuda_attention a = attention_of(r, layer);
+    CU(cuda_o_gate(&a, r->dev->stream));
+    return LILY_OK;
+}
+
+size_t cuda_attn_token_workspace(const lily_dev *d, const lily_config *c, uint32_t tokens, uint32_t context)
+{
+    (void)d, (void)tokens, (void)context;
+    return cuda_attend_token_room(c->q_heads);
+}
+
+int cuda_row_attn_token(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    cuda_attention a = attention_of(r, layer);
+    a.work = cuda_workspace(r);
+    CU(cuda_attend_token(&a, true, r->dev->stream));
+    return LILY_OK;
+}
+
+/* ---- out of the mixer ---- */
+
+int cuda_row_out(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const bool attention = cuda_does(r, STEP_PROJ_O);
+    return cuda_project(r, attention ? &layer_of(r, layer)->o : &layer_of(r, layer)->out, attention ? SLOT_AOG : SLOT_DNG,
+                        cuda_floats(r, SLOT_MIX), r->config->hidden, 0, e);
+}
+
+int cuda_row_add(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    (void)layer;
+    CU(cuda_add(cuda_floats(r, SLOT_X), cuda_floats(r, SLOT_MIX), (size_t)r->tokens * r->config->hidden, r->dev->stream));
+    return LILY_OK;
+}
+
+int cuda_row_out_norm(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const bool attention = cuda_does(r, STEP_PROJ_O);
+    const cuda_layer *y = layer_of(r, layer);
+    cuda_gemv a = cuda_gemv_of(r, attention ? &y->o : &y->out, attention ? SLOT_AOG : SLOT_DNG);
+    a.n_sections = 1;
+    a.section[0] = (cuda_section){NULL, 0, r->config->hidden};
+    CU(cuda_gemv_residual(&a, cuda_floats(r, SLOT_X), y->norm_post, cuda_floats(r, SLOT_M), true, r->dev->stream));
+    return LILY_OK;
+}

@@ -1,0 +1,277 @@
+/* test_cuda_rows.c - every slot that cuda writes against ref's, layer by layer and over whole models, in prompts of
+ * many lengths and token after token, with fused rows and without. */
+#include "gpu.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/mem.h"
+#include "device/cuda/cuda.h"
+
+static const uint32_t lengths[] = {1, 2, 63, 64, 65, 200};
+enum { N_LENGTHS = sizeof lengths / sizeof *lengths, MOST = 208 };
+
+static uint64_t scratch_slots(void)
+{
+    uint64_t set = 0;
+    for (unsigned s = 0; s < N_SLOTS; s++)
+        if (lily_slot_kind(s) == SLOT_SCRATCH) set |= lily_bit(s);
+    return set;
+}
+
+static bool is_whole_numbers(unsigned slot)
+{
+    return slot == SLOT_TOPI || slot == SLOT_COUNTS || slot == SLOT_OFFSETS || slot == SLOT_ORDER || slot == SLOT_PLACE;
+}
+
+static void *peek(session *s, bool decode, unsigned slot, size_t n)
+{
+    lily_err e;
+    void *out = lily_calloc(n, 4);
+    assert_non_null(out);
+    check_ok(s->ops->peek(s->dev, s->exec[decode], slot, out, n * 4, &e), &e);
+    return out;
+}
+
+/* The slot becomes ref's, so that the next stage's difference is its own. */
+static void replace(lily_exec *x, unsigned slot, const float *from, size_t n)
+{
+    void *to = x->memory + x->plan->slot_at[slot];
+    if (x->plan->max_tokens == 1 || !cuda_is_product_input(slot)) {
+        const uint32_t no_tail = 0;
+        assert_int_equal(cudaMemcpy(to, from, n * 4, cudaMemcpyHostToDevice), cudaSuccess);
+        if (x->plan->max_tokens == 1 && (slot == SLOT_N || slot == SLOT_M))
+            assert_int_equal(cudaMemcpy((float *)to + n, &no_tail, 4, cudaMemcpyHostToDevice), cudaSuccess);
+        return;
+    }
+    uint16_t *half = lily_calloc(n, sizeof *half);
+    for (size_t i = 0; i < n; i++) half[i] = lily_float_to_bf16(from[i]);
+    assert_int_equal(cudaMemcpy(to, half, n * 2, cudaMemcpyHostToDevice), cudaSuccess);
+    lily_free(half);
+}
+
+/* Largest difference over the rms of b, but for what rounding to bf16 makes of a value. */
+static double beyond_bf16(const float *a, const float *b, size_t n)
+{
+    double most = 0, square = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double d = fabs((double)a[i] - b[i]) - fabs((double)b[i]) / 256;
+        if (!(d <= most)) most = d;
+        square += (double)b[i] * b[i];
+    }
+    return most == 0 ? 0 : most / sqrt(square / (double)n);
+}
+
+/* A run of cuda beside a finished one of ref. */
+typedef struct comparison {
+    session *gpu, *ref;
+    const lily_config *config;
+    uint32_t tokens;
+    bool decode;
+    const char *what;
+} comparison;
+
+static uint64_t written_after(const lily_plan *p, uint32_t stage)
+{
+    uint64_t set = 0;
+    for (uint32_t i = stage + 1; i < p->n_stages; i++) set |= p->stages[i].writes;
+    return set;
+}
+
+static void compare_stage(void *context, lily_exec *x, uint32_t index)
+{
+    comparison *c = context;
+    const lily_stage *stage = &x->plan->stages[index];
+    const lily_row *row = &c->gpu->ops->rows[stage->row];
+    for (unsigned s = 0; s < N_SLOTS; s++) {
+        if (!(stage->writes & c->gpu->keep & ~written_after(x->plan, index) & lily_bit(s))) continue;
+        const size_t n = (size_t)lily_slot_elements(s, c->config, c->tokens);
+        void *mine = peek(c->gpu, c->decode, s, n), *want = peek(c->ref, c->decode, s, n);
+        if (is_whole_numbers(s))
+            gpu_expect(memcmp(mine, want, n * 4) != 0, 0, "%s, %u tokens, row %s, slot %s", c->what, c->tokens, row->name, lily_slot_name(s));
+        else
+            gpu_expect(beyond_bf16(mine, want, n), (double)row->tolerance, "%s, %u tokens, row %s, slot %s", c->what, c->tokens,
+                       row->name, lily_slot_name(s));
+        replace(x, s, want, n);
+        lily_free(mine);
+        lily_free(want);
+    }
+}
+
+static void run_both(session *gpu, session *ref, const lily_config *c, const int32_t *tokens, uint32_t n, bool decode,
+                     const char *what)
+{
+    lily_done done;
+    const lily_lane lane = {.tokens = tokens, .n_tokens = n};
+    comparison with = {gpu, ref, c, n, decode, what};
+    lily_free(gpu_run(ref, lane, decode, &done));
+    gpu->exec[decode]->watch = compare_stage;
+    gpu->exec[decode]->watch_arg = &with;
+    lily_free(gpu_run(gpu, lane, decode, &done));
+    gpu->exec[decode]->watch = NULL;
+}
+
+/* ||a - b|| / ||b|| */
+static double distance(const float *a, const float *b, size_t n)
+{
+    double off = 0, all = 0;
+    for (size_t i = 0; i < n; i++) {
+        off += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        all += (double)b[i] * b[i];
+    }
+    return sqrt(off / all);
+}
+
+static void compare_state(session *gpu, session *ref, const lily_config *c, uint32_t tokens, const char *what)
+{
+    lily_err e;
+    const unsigned slot = c->full_attention[0] ? SLOT_KV : SLOT_S;
+    const size_t room = slot == SLOT_KV ? 2 * (size_t)tokens * lily_kv_width(c) : (size_t)lily_value_width(c) * c->lin_k_dim;
+    float *a = lily_calloc(room, 4), *b = lily_calloc(room, 4);
+    for (int i = 0; i < (slot == SLOT_S ? 2 : 1); i++) {
+        size_t n, m;
+        const unsigned which = i ? SLOT_TAIL : slot;
+        check_ok(gpu->ops->peek_state(gpu->dev, gpu->state, which, 0, a, room, &n, &e), &e);
+        check_ok(ref->ops->peek_state(ref->dev, ref->state, which, 0, b, room, &m, &e), &e);
+        assert_int_equal(n, m);
+        gpu_expect(distance(a, b, n), 0.02, "%s, %u tokens, state %s", what, tokens, lily_slot_name(which));
+    }
+    lily_free(a);
+    lily_free(b);
+}
+
+/* prompts: all slots that a prompt's rows pass on are kept, so that each row is judged alone; else replies only. */
+static void check_layer(const char *dir, uint32_t layer, uint64_t without, uint64_t keep, bool prompts, const char *how)
+{
+    opened o;
+    session gpu, ref;
+    int32_t tokens[MOST];
+    char what[256];
+    open_model(&o, dir, layer, 1);
+    gpu_tokens(&o, tokens, MOST);
+    open_session(&gpu, &o, &lily_dev_cuda, NULL, 0, without, keep);
+    open_session(&ref, &o, &lily_dev_ref, NULL, 1, 0, keep);
+    snprintf(what, sizeof what, "%s layer %u, %s", strrchr(dir, '/') + 1, layer, how);
+    uint32_t position = 0;
+    for (int i = 0; i < N_LENGTHS; i++) {
+        if (prompts) run_both(&gpu, &ref, &o.config, tokens, lengths[i], false, what);
+        if (prompts) position += lengths[i];
+        for (int k = 0; k < 3; k++) run_both(&gpu, &ref, &o.config, tokens + lengths[i] + k, 1, true, what);
+        position += 3;
+        compare_state(&gpu, &ref, &o.config, position, what);
+    }
+    close_session(&gpu);
+    close_session(&ref);
+    close_model(&o);
+}
+
+static void layers_agree_with_ref(void **state)
+{
+    (void)state;
+    gpu_or_skip();
+    const uint64_t inside = lily_bit(SLOT_U) | lily_bit(SLOT_QK) | lily_bit(SLOT_G) | lily_bit(SLOT_DN) | lily_bit(SLOT_Q) |
+                            lily_bit(SLOT_K) | lily_bit(SLOT_AO) | lily_bit(SLOT_EGU) | lily_bit(SLOT_SGU) |
+                            lily_bit(SLOT_ED) | lily_bit(SLOT_SD) | lily_bit(SLOT_SG) | lily_bit(SLOT_MIX);
+    const uint64_t inside_prompts = lily_bit(SLOT_EGU) | lily_bit(SLOT_SGU);
+    const uint64_t experts = lily_bit(SLOT_RL) | lily_bit(SLOT_TOPI) | lily_bit(SLOT_TOPW) | lily_bit(SLOT_EH) | lily_bit(SLOT_SH);
+    for (int m = 0; m < N_MODELS; m++)
+        for (uint32_t layer = 0; layer <= 3; layer += 3) {
+            check_layer(gpu_models[m], layer, 0, scratch_slots() & ~inside & ~experts, false, "fused");
+            check_layer(gpu_models[m], layer, 0, scratch_slots() & ~inside_prompts, true, "experts in three rows");
+            check_layer(gpu_models[m], layer, all_switches(), scratch_slots(), true, "single");
+        }
+    gpu_settle();
+}
+
+/* Token after token, as exact as float but for keys and values; the graph is taken from the second on. */
+static void check_reply(const opened *o, const char *name, uint64_t without, const int32_t *tokens)
+{
+    session gpu, ref;
+    lily_done got, want;
+    double most = 0, sum = 0;
+    enum { N = 40 };
+    open_session(&gpu, o, &lily_dev_cuda, NULL, 0, without, 0);
+    open_session(&ref, o, &lily_dev_ref, NULL, 1, 0, 0);
+    for (int i = 0; i < N; i++) {
+        const lily_lane one = {.tokens = tokens + i, .n_tokens = 1};
+        float *a = gpu_run(&gpu, one, true, &got), *b = gpu_run(&ref, one, true, &want);
+        const double off = distance(a, b, o->config.vocab);
+        sum += off / N;
+        if (off > most) most = off;
+        lily_free(a);
+        lily_free(b);
+    }
+    print_message("%s, reply%s: logits off by %.2g of their norm, %.2g at most\n", name, without ? ", single rows" : "", sum, most);
+    gpu_expect(sum, 1e-2, "%s, reply", name);
+    close_session(&gpu);
+    close_session(&ref);
+}
+
+static void whole_models_agree_with_ref(void **state)
+{
+    (void)state;
+    gpu_or_skip();
+    for (int m = 0; m < N_MODELS; m++) {
+        opened o;
+        session gpu, ref;
+        lily_done got, want;
+        int32_t tokens[65];
+        open_model(&o, gpu_models[m], 0, 0);
+        gpu_tokens(&o, tokens, 65);
+        const char *name = strrchr(gpu_models[m], '/') + 1;
+        check_reply(&o, name, 0, tokens);
+        check_reply(&o, name, all_switches(), tokens);
+        open_session(&gpu, &o, &lily_dev_cuda, NULL, 0, 0, 0);
+        open_session(&ref, &o, &lily_dev_ref, NULL, 1, 0, 0);
+        const lily_lane lane = {.tokens = tokens, .n_tokens = 64, .scored = tokens + 1};
+        float *a = gpu_run(&gpu, lane, false, &got), *b = gpu_run(&ref, lane, false, &want);
+        double mean = 0;
+        int same = 0;
+        for (int t = 0; t < 64; t++) {
+            mean += ((double)got.scores[t] - want.scores[t]) / 64;
+            same += got.best[t] == want.best[t];
+        }
+        print_message("%s, prompt: logits off by %.2g of their norm, scores by %.2g on average, %d of 64 best equal\n", name,
+                      distance(a, b, o.config.vocab), mean, same);
+        gpu_expect(distance(a, b, o.config.vocab), 0.1, "%s, prompt, logits", name);
+        gpu_expect(fabs(mean), 0.02, "%s, prompt, scores", name);
+        gpu_expect(64 - same, 4, "%s, prompt, best", name);
+        lily_free(a);
+        lily_free(b);
+        close_session(&gpu);
+        close_session(&ref);
+        close_model(&o);
+    }
+    gpu_settle();
+}
+
+/* Several pages, several splits of the cache, and a last tile that is cut. */
+static void long_context(void **state)
+{
+    (void)state;
+    gpu_or_skip();
+    opened o;
+    session gpu, ref;
+    int32_t tokens[1000];
+    open_model(&o, DEMO, 3, 1);
+    gpu_tokens(&o, tokens, 1000);
+    open_session(&gpu, &o, &lily_dev_cuda, NULL, 0, 0, lily_bit(SLOT_AOG));
+    open_session(&ref, &o, &lily_dev_ref, NULL, 1, 0, lily_bit(SLOT_AOG));
+    for (uint32_t t = 0; t < 1000; t += 250) {
+        run_both(&gpu, &ref, &o.config, tokens + t, 250, false, "long prompt");
+        for (int i = 0; i < 2; i++) run_both(&gpu, &ref, &o.config, tokens + t, 1, true, "long reply");
+    }
+    close_session(&gpu);
+    close_session(&ref);
+    close_model(&o);
+    gpu_settle();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(layers_agree_with_ref), cmocka_unit_test(whole_models_agree_with_ref),
+                                       cmocka_unit_test(long_context)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
