@@ -180,10 +180,12 @@ size_t lily_token_trie_words(const lily_token_trie *v)
 /* ---- one reply ---- */
 
 enum { KEPT = 64 }; /* masks remembered */
+enum { REACH = 32 }; /* bytes of a token within which counts are looked at: see lily_mask_allowed */
 
 typedef struct kept {
     lily_match at;  /* NONE: free */
     uint64_t used;  /* when, to find the one that rested longest */
+    uint32_t longest; /* bytes of the tokens that were looked at */
     uint32_t *mask; /* [words] or NULL: not made yet */
 } kept;
 
@@ -236,13 +238,14 @@ uint64_t lily_token_trie_cost(const lily_tokenizer *t)
     return 2 * bytes * sizeof(trie_node) + n * (sizeof(entry) + sizeof(int32_t)) + (PLAIN + 1 + KEPT) * (n / 8 + 4);
 }
 
-static void walk(lily_mask *k, const trie *t, uint32_t *mask)
+/* Only tokens of at most `longest` bytes. */
+static void walk(lily_mask *k, const trie *t, lily_match from, uint32_t longest, uint32_t *mask)
 {
     const int32_t *twin = k->v->twin;
-    k->path[0] = k->at;
+    k->path[0] = from;
     for (uint32_t i = 0; i < t->n;) {
         const trie_node *n = &t->nodes[i];
-        lily_match to = lily_matcher_step(k->m, k->path[n->depth], n->byte);
+        lily_match to = n->depth < longest ? lily_matcher_step(k->m, k->path[n->depth], n->byte) : LILY_MATCH_NONE;
         if (to == LILY_MATCH_NONE) {
             i = n->skip;
             continue;
@@ -300,13 +303,13 @@ static lily_match after_plain(lily_mask *k, lily_match from)
 }
 
 /* How many plain characters may follow, PLAIN at most; -1 if that depends on what they are. */
-static int plain_room(lily_mask *k)
+static int plain_room(lily_mask *k, lily_match at)
 {
-    lily_match at = k->at;
     for (int n = 0; n < PLAIN; n++) {
         lily_match to = after_plain(k, at);
         if (to == MIXED) return -1;
         if (to == LILY_MATCH_NONE) return n;
+        to = lily_matcher_near(k->m, to, REACH);
         if (to == at) break;
         at = to;
     }
@@ -326,13 +329,14 @@ static void add_bytes(lily_mask *k, uint32_t *mask)
             for (int32_t id = t->nodes[i].token; id >= 0; id = k->v->twin[id]) mask[id / 32] |= UINT32_C(1) << (id % 32);
 }
 
-static void make(lily_mask *k, uint32_t *mask)
+/* The mask of `near`, the state that stands for the present one. */
+static void make(lily_mask *k, lily_match near, uint32_t longest, uint32_t *mask)
 {
     const lily_token_trie *v = k->v;
     lily_matcher_limit(k->m, WORK);
-    int plain = plain_room(k);
+    int plain = plain_room(k, near);
     memcpy(mask, v->plain + (plain > 0 ? (size_t)plain : 0) * v->words, v->words * sizeof *mask);
-    walk(k, plain < 0 ? &v->all : &v->rest, mask);
+    walk(k, plain < 0 ? &v->all : &v->rest, near, longest, mask);
     if (lily_matcher_no_limit(k->m)) {
         memset(k->after_plain, 0, LILY_MATCH_STATES * sizeof *k->after_plain); /* may be wrong */
         add_bytes(k, mask);
@@ -344,9 +348,11 @@ static void make(lily_mask *k, uint32_t *mask)
 int lily_mask_allowed(lily_mask *k, const uint32_t **mask, lily_err *e)
 {
     kept *oldest = &k->kept[0];
+    const lily_match near = lily_matcher_near(k->m, k->at, REACH);
+    const uint32_t longest = near == k->at ? k->v->depth : REACH;
     for (size_t i = 0; i < KEPT; i++) {
         kept *old = &k->kept[i];
-        if (old->at == k->at && old->at != LILY_MATCH_NONE) {
+        if (old->at == near && old->longest == longest && old->at != LILY_MATCH_NONE) {
             old->used = ++k->clock;
             *mask = old->mask;
             return LILY_OK;
@@ -356,9 +362,10 @@ int lily_mask_allowed(lily_mask *k, const uint32_t **mask, lily_err *e)
     if (!oldest->mask) oldest->mask = lily_calloc(k->v->words, sizeof *oldest->mask);
     if (!oldest->mask) return lily_no_memory(e, k->v->words * sizeof *oldest->mask, "a mask");
     oldest->at = LILY_MATCH_NONE;
-    make(k, oldest->mask);
+    make(k, near, longest, oldest->mask);
     TRY(lily_matcher_ok(k->m, e));
-    oldest->at = k->at;
+    oldest->at = near;
+    oldest->longest = longest;
     oldest->used = ++k->clock;
     *mask = oldest->mask;
     return LILY_OK;

@@ -9,6 +9,7 @@
  * could follow, tried twice, and for those of the longest token. */
 enum { TIDY_STATES = 4096, TIDY_WAYS = 1 << 17, SPARE = 1024 };
 enum { UNKNOWN = UINT32_MAX, NO_LIMIT = UINT32_MAX };
+enum { STEPS = 6 }; /* that a state remembers by the ways they take */
 
 typedef struct place { /* to return to: the node, how often it has repeated, its frame */
     uint32_t node, count, frame;
@@ -17,6 +18,7 @@ typedef struct place { /* to return to: the node, how often it has repeated, its
 typedef struct frame {
     uint32_t places, n; /* into m->places, ascending */
     uint32_t depth;     /* open calls, the most that one of its places has, with this one */
+    uint32_t near;      /* see lily_matcher_near; 0: not known yet */
 } frame;
 
 typedef struct way {
@@ -26,6 +28,12 @@ typedef struct way {
 typedef struct state {
     uint32_t ways, n; /* into m->ways, ascending */
     bool complete;
+    uint32_t near;  /* 0: not known yet */
+    uint32_t n_steps;
+    struct {
+        uint64_t taken; /* which of the ways (at most 64) took the byte */
+        lily_match to;
+    } steps[STEPS]; /* bytes of other classes often lead the same ways */
     uint32_t *step; /* by class of byte: states or UNKNOWN; NULL: no step was taken yet */
 } state;
 
@@ -166,7 +174,7 @@ static uint32_t intern_frame(lily_matcher *m, uint32_t n)
     if (!GROW(m, frames, m->n_frames + 1, room_frames) ||
         !index_room(m, &m->frame_index, m->n_frames, frame_hash))
         return UNKNOWN;
-    m->frames[m->n_frames] = (frame){m->n_places, kept, depth};
+    m->frames[m->n_frames] = (frame){m->n_places, kept, depth, 0};
     uint32_t mask = m->frame_index.room - 1, at = frame_hash(m, m->n_frames) & mask;
     for (uint32_t i; (i = m->frame_index.slot[at]); at = (at + 1) & mask) {
         const frame *f = &m->frames[i - 1];
@@ -324,27 +332,33 @@ static int by_node(const void *va, const void *vb)
     return (a->frame > b->frame) - (a->frame < b->frame);
 }
 
-/* Writes the ways of the set behind m->ways, in order; how many. */
-static uint32_t list_ways(lily_matcher *m)
+/* The n ways that stand behind m->ways, in order and each once; how many. */
+static uint32_t order_ways(lily_matcher *m, uint32_t n)
 {
-    uint32_t n = 0, kept = 0;
-    if (!GROW(m, ways, m->n_ways + m->n_todo, room_ways)) return 0;
     way *w = m->ways + m->n_ways;
-    for (uint32_t i = 0; i < m->n_todo; i++)
-        if (m->g->nodes[m->todo[i].at.node].kind == LILY_NODE_BYTES)
-            w[n++] = (way){m->todo[i].at.node, m->todo[i].at.frame};
+    uint32_t kept = 0;
     if (n > 1) qsort(w, n, sizeof *w, by_node);
     for (uint32_t i = 0; i < n; i++)
         if (i == 0 || by_node(&w[i], &w[kept - 1]) != 0) w[kept++] = w[i];
     return kept;
 }
 
-/* The state of what set_add was told; NONE on failure. */
-static lily_match set_end(lily_matcher *m)
+/* Writes the ways of the set behind m->ways; how many. */
+static uint32_t list_ways(lily_matcher *m)
 {
-    bool complete = false;
-    set_close(m, &complete);
-    uint32_t from = m->n_ways, n = list_ways(m);
+    uint32_t n = 0;
+    if (!GROW(m, ways, m->n_ways + m->n_todo, room_ways)) return 0;
+    way *w = m->ways + m->n_ways;
+    for (uint32_t i = 0; i < m->n_todo; i++)
+        if (m->g->nodes[m->todo[i].at.node].kind == LILY_NODE_BYTES)
+            w[n++] = (way){m->todo[i].at.node, m->todo[i].at.frame};
+    return order_ways(m, n);
+}
+
+/* The state of the n ways that stand behind m->ways; NONE on failure. */
+static lily_match intern_state(lily_matcher *m, uint32_t n, bool complete)
+{
+    uint32_t from = m->n_ways;
     if (m->no_memory || (n == 0 && !complete)) return LILY_MATCH_NONE;
     if (!GROW(m, states, m->n_states + 1, room_states) ||
         !index_room(m, &m->state_index, m->n_states, state_hash))
@@ -362,17 +376,38 @@ static lily_match set_end(lily_matcher *m)
     return m->n_states++;
 }
 
+/* The state of what set_add was told; NONE on failure. */
+static lily_match set_end(lily_matcher *m)
+{
+    bool complete = false;
+    set_close(m, &complete);
+    return intern_state(m, list_ways(m), complete);
+}
+
 /* ---- the automaton ---- */
 
-static lily_match step_anew(lily_matcher *m, const state *s, uint8_t byte)
+static lily_match step_anew(lily_matcher *m, lily_match from, uint8_t byte)
 {
+    const state s = m->states[from];
+    uint64_t taken = 0;
+    for (uint32_t i = 0; i < s.n && s.n <= 64; i++)
+        if (lily_set_has(&m->g->sets[m->g->nodes[m->ways[s.ways + i].node].arg], byte)) taken |= UINT64_C(1) << i;
+    if (s.n <= 64 && !taken) return LILY_MATCH_NONE;
+    for (uint32_t i = 0; i < s.n_steps; i++)
+        if (s.steps[i].taken == taken) return s.steps[i].to;
     set_begin(m);
-    for (uint32_t i = 0; i < s->n; i++) {
-        way w = m->ways[s->ways + i];
+    for (uint32_t i = 0; i < s.n; i++) {
+        way w = m->ways[s.ways + i];
         const lily_grammar_node *n = &m->g->nodes[w.node];
         if (lily_set_has(&m->g->sets[n->arg], byte)) set_add(m, n->next, 0, w.frame, false);
     }
-    return m->n_todo ? set_end(m) : LILY_MATCH_NONE;
+    lily_match to = m->n_todo ? set_end(m) : LILY_MATCH_NONE;
+    if (s.n <= 64 && s.n_steps < STEPS && !m->no_memory) {
+        state *at = &m->states[from];
+        at->steps[at->n_steps].taken = taken;
+        at->steps[at->n_steps++].to = to;
+    }
+    return to;
 }
 
 /* Whether another state may be made. */
@@ -398,8 +433,7 @@ lily_match lily_matcher_step(lily_matcher *m, lily_match from, uint8_t byte)
         memset(step, 0xff, m->g->n_classes * sizeof *step);
         m->states[from].step = step;
     }
-    const state s = m->states[from];
-    lily_match to = step_anew(m, &s, byte);
+    lily_match to = step_anew(m, from, byte);
     if (!m->no_memory) step[class] = to;
     return to;
 }
@@ -433,6 +467,50 @@ bool lily_matcher_no_limit(lily_matcher *m)
 {
     m->left = NO_LIMIT;
     return m->spent;
+}
+
+/* ---- counts that do not matter yet ---- */
+
+/* As low as a count may be without a difference to the next `reach` repetitions. */
+static uint32_t near_count(const lily_matcher *m, place p, uint32_t reach)
+{
+    const lily_grammar_node *n = &m->g->nodes[p.node];
+    if (n->kind != LILY_NODE_REPEAT) return p.count;
+    const lily_grammar_repeat *r = &m->g->repeats[n->arg];
+    if (p.count < r->least) return (uint64_t)p.count + reach < r->least ? 0 : p.count;
+    return (uint64_t)p.count + reach <= r->most ? r->least : p.count;
+}
+
+/* Goes as deep as calls are open. */
+static uint32_t near_frame(lily_matcher *m, uint32_t f, uint32_t reach)
+{
+    const frame old = m->frames[f];
+    if (f == 0 || old.near) return old.near;
+    for (uint32_t i = 0; i < old.n; i++)
+        if (near_frame(m, m->places[old.places + i].frame, reach) == UNKNOWN) return UNKNOWN;
+    if (!GROW(m, places, m->n_places + old.n, room_places)) return UNKNOWN;
+    for (uint32_t i = 0; i < old.n; i++) {
+        place p = m->places[old.places + i];
+        m->places[m->n_places + i] = (place){p.node, near_count(m, p, reach), m->frames[p.frame].near};
+    }
+    uint32_t to = intern_frame(m, old.n);
+    if (to != UNKNOWN) m->frames[f].near = m->frames[to].near = to;
+    return to;
+}
+
+lily_match lily_matcher_near(lily_matcher *m, lily_match at, uint32_t reach)
+{
+    const state s = m->states[at];
+    if (at == LILY_MATCH_NONE || s.near) return s.near;
+    if (m->n_states >= LILY_MATCH_STATES - SPARE || !GROW(m, ways, m->n_ways + s.n, room_ways)) return at;
+    for (uint32_t i = 0; i < s.n; i++) {
+        uint32_t f = near_frame(m, m->ways[s.ways + i].frame, reach);
+        if (f == UNKNOWN) return at;
+        m->ways[m->n_ways + i] = (way){m->ways[s.ways + i].node, f};
+    }
+    lily_match to = intern_state(m, order_ways(m, s.n), s.complete);
+    if (to == LILY_MATCH_NONE) return at;
+    return m->states[at].near = m->states[to].near = to;
 }
 
 /* ---- life ---- */
@@ -500,6 +578,7 @@ static void move_frames(lily_matcher *m, const uint32_t *kept)
             m->places[n_places + i] = p;
         }
         moved.places = n_places;
+        moved.near = 0;
         n_places += moved.n;
         m->frames[n++] = moved;
     }
