@@ -356,7 +356,8 @@ static int take_call(lily_guide *g, int32_t id, const char *bytes, size_t n, boo
 {
     if (id >= 0 && lily_token_is_added(g->m->tokenizer, id)) {
         *fits = id == g->call_end && lily_mask_complete(g->call);
-        if (*fits) g->phase = must_call(g) ? LILY_GUIDE_BEHIND_CALL : LILY_GUIDE_TEXT;
+        if (!*fits) return LILY_OK;
+        g->phase = must_call(g) ? LILY_GUIDE_BEHIND_CALL : LILY_GUIDE_TEXT;
         g->line = (markdown){0};
         return LILY_OK;
     }

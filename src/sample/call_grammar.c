@@ -142,7 +142,6 @@ static int function(call_maker *m, const json_t *tool, uint32_t next, uint32_t *
     m->parameters = json_is_object(parameters) ? parameters : NULL;
     m->strict = is_strict(tool);
     TRY(check_strict(m));
-    if (!name || !is_name(name)) return lily_fail(m->e, LILY_ARGUMENT, "a name that no call can be written with");
     const char **names = names_of(m->parameters, &n);
     if (!names) return lily_no_memory(m->e, 0, "a grammar of calls");
     int rc = n > MAX_PARAMETERS ? lily_fail(m->e, LILY_UNSUPPORTED, "#: more than %d names", MAX_PARAMETERS)
@@ -163,6 +162,8 @@ static int functions(call_maker *m, const json_t *tools, const char *only, uint3
     for (size_t i = 0; i < json_array_size(tools) && !(only && found); i++) {
         const json_t *tool = json_array_get(tools, i);
         if (only && (!name_of(tool) || strcmp(name_of(tool), only) != 0)) continue;
+        if (!name_of(tool) || !is_name(name_of(tool)))
+            return lily_fail(m->e, LILY_ARGUMENT, "tools[%zu].function.name: no call can be written with it", i);
         int rc = function(m, tool, end, &one);
         if (rc == LILY_NO_MEMORY) return rc;
         if (rc != LILY_OK) return lily_err_prefix(m->e, "tools[%zu].function.parameters", i);

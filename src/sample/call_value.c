@@ -1,11 +1,13 @@
 #include "sample/call_value.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
 #include "sample/json_exclude.h"
+#include "sample/json_keywords.h"
 #include "sample/json_schema_part.h"
 #include "sample/text_pattern.h"
 #include "text/big_number.h"
@@ -110,6 +112,20 @@ static int string_value(const call_maker *m, const json_t *schema, uint32_t next
 
 /* ---- listed values ---- */
 
+/* Whether nothing but the keywords `but` says what fits. */
+static bool only_describes(const json_t *schema, const char *const *but)
+{
+    const char *key;
+    json_t *ignored;
+    json_object_foreach ((json_t *)schema, key, ignored) {
+        unsigned group;
+        size_t i = 0;
+        while (but[i] && strcmp(but[i], key) != 0) i++;
+        if (!but[i] && (!json_keyword_group(key, &group) || group != KEYWORD_IGNORED)) return false;
+    }
+    return true;
+}
+
 /* Whether the reader of replies makes the same value of the text. */
 static bool reads_back(const call_maker *m, const char *text, size_t n, const json_t *value)
 {
@@ -158,8 +174,7 @@ static bool has_types(const json_t *value, unsigned types)
     unsigned type = list ? reply_types_of_schema(list, NULL) : 0;
     json_decref(list);
     if (type & REPLY_INTEGER && types & REPLY_NUMBER) return true;
-    if (json_is_real(value) && types & REPLY_INTEGER && json_real_value(value) == (double)(int64_t)json_real_value(value))
-        return true;
+    if (json_is_real(value) && types & REPLY_INTEGER && floor(json_real_value(value)) == json_real_value(value)) return true;
     return type & types;
 }
 
@@ -170,6 +185,8 @@ static int listed(const call_maker *m, const json_t *schema, uint32_t next, uint
     const json_t *type = json_object_get(schema, "type");
     unsigned types = type ? type_named(type) : REPLY_ANY;
     int rc = LILY_OK;
+    if ((one && list) || !only_describes(schema, (const char *const[]){"enum", "const", "type", NULL}))
+        TRY(call_unsupported(m, "'enum' or 'const' beside other keywords"));
     *out = lily_grammar_never(m->g);
     for (size_t i = 0; i < n && rc == LILY_OK; i++) {
         const json_t *value = one ? one : json_array_get(list, i);
@@ -216,24 +233,10 @@ static int other_types(const call_maker *m, const json_t *schema, unsigned types
     return rc;
 }
 
-static bool only_describes(const json_t *schema, const char *but)
-{
-    static const char *const silent[] = {"title",   "description", "default",    "examples",  "$schema", "$comment",
-                                         "$defs",   "definitions", "deprecated", "readOnly",  "writeOnly", "strict"};
-    const char *key;
-    json_t *ignored;
-    json_object_foreach ((json_t *)schema, key, ignored) {
-        size_t i = 0, n = sizeof silent / sizeof *silent;
-        while (i < n && strcmp(silent[i], key) != 0) i++;
-        if (i == n && strcmp(key, but) != 0) return false;
-    }
-    return true;
-}
-
 static int combined(const call_maker *m, const json_t *schema, const char *name, int depth, uint32_t next, uint32_t *out)
 {
     const json_t *list = json_object_get(schema, name);
-    if (!only_describes(schema, name)) TRY(call_unsupported(m, "'anyOf', 'oneOf', 'allOf' or '$ref' beside other keywords"));
+    if (!only_describes(schema, (const char *const[]){name, NULL})) TRY(call_unsupported(m, "'anyOf', 'oneOf', 'allOf' or '$ref' beside other keywords"));
     if (strcmp(name, "$ref") == 0) {
         const char *ref = json_string_value(list);
         const json_t *target = ref ? json_schema_at(m->parameters, ref) : NULL;
@@ -267,7 +270,7 @@ static int value(const call_maker *m, const json_t *schema, int depth, uint32_t 
         if (json_object_get(schema, combine[i]) && !json_object_get(schema, "type"))
             return combined(m, schema, combine[i], depth, next, out);
     if (types & REPLY_ANY) {
-        if (!json_is_true(schema) && !only_describes(schema, "")) TRY(call_unsupported(m, "a schema without 'type'"));
+        if (!json_is_true(schema) && !only_describes(schema, (const char *const[]){NULL})) TRY(call_unsupported(m, "a schema without 'type'"));
         *out = text_beside(m, next);
         return LILY_OK;
     }

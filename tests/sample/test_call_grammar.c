@@ -199,6 +199,10 @@ static void functions(void **state)
     check_fails(lily_call_grammar(&g, tools, "gone", &e), LILY_ARGUMENT, &e);
     check_fails(lily_call_grammar(&g, NULL, NULL, &e), LILY_ARGUMENT, &e);
     json_decref(tools);
+    tools = parse("[{\"name\":\"two\\nlines\"}]");
+    check_fails(lily_call_grammar(&g, tools, NULL, &e), LILY_ARGUMENT, &e);
+    assert_non_null(strstr(e.text, "tools[0].function.name"));
+    json_decref(tools);
 }
 
 /* ---- what cannot be held to ---- */
@@ -217,6 +221,7 @@ static void strict_or_not(void **state)
         {"{\"$ref\":\"#/$defs/none\"}", "#/properties/a: '$ref'", "x"},
         {"{\"type\":\"string\",\"pattern\":\"(?=a)\"}", "#/properties/a: 'pattern'", "x"},
         {"{\"type\":\"string\",\"format\":\"nonsense\"}", "#/properties/a: 'format' nonsense", "x"},
+        {"{\"enum\":[\"a\",\"bc\"],\"minLength\":2}", "#/properties/a: 'enum'", "bc"},
         {"{\"enum\":[\"a\",5]}", "#/properties/a: a listed value", "a"},
     };
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
