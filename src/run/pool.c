@@ -95,16 +95,18 @@ static void put_away(lily_pool *p, entry *i)
 }
 
 /* Of those that nobody runs, but for `spared`, the one that was used longest ago. */
-static entry *oldest(lily_pool *p, const entry *spared)
+static entry *oldest(lily_pool *p, const lily_session *spared)
 {
     entry *found = NULL;
-    for (entry *i = p->at; i < p->at + MOST; i++)
-        if (i->s && !i->runs && i != spared && (!found || i->used < found->used)) found = i;
+    for (entry *i = p->at; i < p->at + MOST; i++) {
+        if (!i->s || i->runs || i->s == spared) continue;
+        if (!found || i->used < found->used) found = i;
+    }
     return found;
 }
 
 /* Gives up a snapshot or a session; false: there is none. */
-static bool give_up_some(lily_pool *p, const entry *spared)
+static bool give_up_some(lily_pool *p, const lily_session *spared)
 {
     entry *i = oldest(p, spared);
     if (!i) return false;
@@ -130,7 +132,7 @@ static void trim(lily_pool *p)
     while (bytes(p, true, false) > p->budget && give_up_some(p, NULL)) {}
 }
 
-static bool make_room(lily_pool *p, uint64_t wanted, const entry *spared)
+static bool make_room(lily_pool *p, uint64_t wanted, const lily_session *spared)
 {
     while (bytes(p, true, true) + wanted > p->limit)
         if (!give_up_some(p, spared)) return false;
@@ -171,7 +173,7 @@ static bool may_go_on(const entry *i, uint32_t prefix)
     return !i->runs && prefix >= lily_session_settled(i->s);
 }
 
-static entry *free_entry(lily_pool *p, const entry *spared)
+static entry *free_entry(lily_pool *p, const lily_session *spared)
 {
     for (int once = 0; once < 2; once++) {
         for (entry *i = p->at; i < p->at + MOST; i++)
@@ -186,8 +188,9 @@ static entry *free_entry(lily_pool *p, const entry *spared)
 /* A session of its own, which begins as `from` at `prefix`, or empty. */
 static int branch(lily_pool *p, entry *from, uint32_t prefix, entry **out, lily_err *e)
 {
-    *out = free_entry(p, from);
-    if (!*out || !make_room(p, lily_session_cost(p->m, 0), from)) {
+    const lily_session *spared = from ? from->s : NULL;
+    *out = free_entry(p, spared);
+    if (!*out || !make_room(p, lily_session_cost(p->m, 0), spared)) {
         /* Nothing is left but to lose what `from` has. */
         *out = from;
         return from && !from->runs ? LILY_OK : lily_fail(e, LILY_BUSY, "there is no room for another conversation");
@@ -257,7 +260,7 @@ int lily_pool_take(lily_pool *p, const lily_reading *r, uint32_t most, lily_sess
     i = fetched ? fetched : look(p, r, &prefix, &goes_on);     /* anew: FETCH may have given up what there was */
     if (!fetched && !goes_on) TRY(branch(p, i, prefix, &i, e));
     i->runs = true;
-    i->most = most_of(p, fetched || goes_on ? i : NULL, most);
+    i->most = most_of(p, i, most);
     (void)lily_session_tokens(i->s, &i->granted);
     trim(p);
     *out = i->s;

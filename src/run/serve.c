@@ -199,17 +199,18 @@ static int join_mask(void *user, const uint32_t **allow, lily_err *e)
     return LILY_OK;
 }
 
-static int feed_guided(lily_turn *t, lily_feed *f, lily_done *done, lily_err *e)
+static int feed_guided(lily_turn *t, const lily_feed *f, lily_done *done, lily_err *e)
 {
     masking k = {.t = t};
+    lily_feed guided = *f;
     if (!t->m->ahead || !lily_guide_holds(&t->guide)) {
         TRY(lily_guide_allowed(&t->guide, &t->pick.allow, e));
         return lily_session_feed(t->session, f, done, e);
     }
-    f->allow = join_mask;
-    f->user = &k;
+    guided.allow = join_mask;
+    guided.user = &k;
     lily_ahead_begin(t->m->ahead, make_mask, &k);
-    int rc = lily_session_feed(t->session, f, done, e);
+    int rc = lily_session_feed(t->session, &guided, done, e);
     (void)lily_ahead_join(t->m->ahead, NULL); /* a run that failed early did not ask */
     return rc;
 }

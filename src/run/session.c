@@ -156,20 +156,20 @@ int lily_session_reset(lily_session *s, lily_err *e) { return go_back(s, 0, e); 
 /* ---- runs ---- */
 
 /* The choice is submitted alone: what it may be is found out while the device works on the rest. */
-static int submit_guided(lily_session *s, lily_exec *exec, lily_lane *lane, const lily_feed *f, lily_done *done,
+static int submit_guided(lily_session *s, lily_exec *exec, lily_lane lane, const lily_feed *f, lily_done *done,
                          lily_err *e)
 {
     const lily_dev_ops *ops = s->m->ops;
     lily_pick pick = *f->pick;
     uint64_t ticket;
-    TRY(ops->submit(s->m->dev, exec, LILY_FORWARD, LILY_HEAD, lane, 1, &ticket, e));
+    TRY(ops->submit(s->m->dev, exec, LILY_FORWARD, LILY_HEAD, &lane, 1, &ticket, e));
     int rc = f->allow(f->user, &pick.allow, e);
     int ran = ops->wait(s->m->dev, ticket, done, 1, rc == LILY_OK ? e : NULL);
     if (rc != LILY_OK) return rc;
     if (ran != LILY_OK || done->cancelled) return ran;
     uint64_t before = done->device_ns;
-    lane->pick = &pick;
-    TRY(ops->submit(s->m->dev, exec, LILY_PICK, LILY_PICK, lane, 1, &ticket, e));
+    lane.pick = &pick;
+    TRY(ops->submit(s->m->dev, exec, LILY_PICK, LILY_PICK, &lane, 1, &ticket, e));
     TRY(ops->wait(s->m->dev, ticket, done, 1, e));
     done->device_ns += before;
     return LILY_OK;
@@ -191,7 +191,7 @@ static int submit(lily_session *s, const lily_feed *f, lily_done *done, lily_err
                       .cancel = f->cancel};
     uint64_t ticket;
     TRY(ops->state_grow(s->m->dev, s->state, s->n + f->n, e));
-    if (f->allow) return submit_guided(s, exec, &lane, f, done, e);
+    if (f->allow) return submit_guided(s, exec, lane, f, done, e);
     TRY(ops->submit(s->m->dev, exec, LILY_FORWARD, last, &lane, 1, &ticket, e));
     return ops->wait(s->m->dev, ticket, done, 1, e);
 }
