@@ -274,7 +274,7 @@ static disk_file *list_files(const lily_disk *d, size_t *n, uint64_t *total)
         if (strcmp(item->d_name, REPLIES) == 0) continue;
         f.used = time_of(&st);
         f.bytes = (uint64_t)st.st_size;
-        snprintf(f.name, sizeof f.name, "%s", item->d_name);
+        snprintf(f.name, sizeof f.name, "%.*s", DISK_NAME - 1, item->d_name);    /* is_ours knows its length */
         lily_buf_add(&list, &f, sizeof f);
     }
     if (dir) closedir(dir);
