@@ -259,6 +259,13 @@ static int make_pipe(int fds[2], lily_err *e)
     return LILY_OK;
 }
 
+/* A NUL would end the text early: what holds one stays as it was sent, and is no path of ours. */
+static size_t unescape(void *arg, struct MHD_Connection *mhd, char *text)
+{
+    (void)arg, (void)mhd;
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
+}
+
 static int start_library(lily_http *h, lily_err *e)
 {
     /* Room for the head as it came, the library's tables of it, and the head of the answer: our own limit, whose
@@ -268,6 +275,7 @@ static int start_library(lily_http *h, lily_err *e)
                               MHD_OPTION_LISTEN_SOCKET, h->listen_fd,
                               MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->opt.max_connections,
                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory,
+                              MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
                               MHD_OPTION_NOTIFY_COMPLETED, http_on_done, h,
                               MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, h, MHD_OPTION_END);
     return h->mhd ? LILY_OK : lily_fail(e, LILY_IO, "libmicrohttpd did not start: %s", strerror(errno));

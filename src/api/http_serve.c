@@ -66,9 +66,29 @@ typedef struct copy {
     http_pair **tail;
     size_t bytes;
     int headers;
-    int lengths, codings;          /* Content-Length and Transfer-Encoding headers */
-    bool failed, chunked;
+    int lengths, codings, hosts;   /* Content-Length, Transfer-Encoding and Host headers */
+    bool failed, chunked, odd_name;
 } copy;
+
+/* Whether s is a token, as RFC 9110, 5.6.2 has it.  "Transfer-Encoding " with a blank is another name to the library
+ * than to a proxy that trims it. */
+static bool is_token(const char *s)
+{
+    static const char allowed[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    return *s && s[strspn(s, allowed)] == '\0';
+}
+
+static void look_at_header(copy *k, const char *name, const char *value)
+{
+    k->headers++;
+    k->odd_name = k->odd_name || !is_token(name);
+    if (strcasecmp(name, "host") == 0) k->hosts++;
+    if (strcasecmp(name, "content-length") == 0) k->lengths++;
+    if (strcasecmp(name, "transfer-encoding") == 0) {
+        k->codings++;
+        k->chunked = strcasecmp(value, "chunked") == 0;
+    }
+}
 
 static enum MHD_Result copy_pair(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
 {
@@ -76,12 +96,7 @@ static enum MHD_Result copy_pair(void *arg, enum MHD_ValueKind kind, const char 
     if (!value) value = "";
     size_t name_len = strlen(name), value_len = strlen(value);
     k->bytes += name_len + value_len + 4;
-    k->headers += kind == MHD_HEADER_KIND;
-    if (kind == MHD_HEADER_KIND && strcasecmp(name, "content-length") == 0) k->lengths++;
-    if (kind == MHD_HEADER_KIND && strcasecmp(name, "transfer-encoding") == 0) {
-        k->codings++;
-        k->chunked = strcasecmp(value, "chunked") == 0;
-    }
+    if (kind == MHD_HEADER_KIND) look_at_header(k, name, value);
     http_pair *p = lily_arena_calloc(&k->req->arena, 1, sizeof *p);
     if (p) {
         p->name = lily_arena_strndup(&k->req->arena, name, name_len);
@@ -132,6 +147,8 @@ static const char *bad_head(const lily_http *h, const copy *k, int *status)
     /* Two answers to the question where a request ends are how one request is smuggled inside another. */
     if (k->lengths + k->codings > 1 || (k->codings && !k->chunked))
         return "the length of the body must be given once, by Content-Length or as chunked";
+    if (k->odd_name) return "the name of a header has a character that no name may have";
+    if (k->hosts > 1) return "the request has more than one Host header";
     return NULL;
 }
 
@@ -141,6 +158,22 @@ static bool answered(lily_http_req *req)
     bool yes = req->state != HTTP_OPEN;
     pthread_mutex_unlock(&req->lock);
     return yes;
+}
+
+/* A whole URI is as good as a path, and the host that it names counts in place of the header's (RFC 9112, 3.2.2). */
+static bool take_absolute(copy *k, const char *url)
+{
+    static const char scheme[] = "http://";
+    if (strncasecmp(url, scheme, sizeof scheme - 1) != 0) return true;
+    lily_http_req *req = k->req;
+    const char *host = url + sizeof scheme - 1;
+    size_t n = strcspn(host, "/");
+    http_pair *p = lily_arena_calloc(&req->arena, 1, sizeof *p);
+    if (!p) return false;
+    *p = (http_pair){.name = "host", .value = lily_arena_strndup(&req->arena, host, n), .next = req->headers};
+    req->headers = p;
+    req->path = host[n] ? lily_arena_strndup(&req->arena, host + n, strlen(host + n)) : "/";
+    return p->value && req->path;
 }
 
 static enum MHD_Result begin_request(lily_http *h, http_conn *c, const char *url, const char *method)
@@ -154,15 +187,15 @@ static enum MHD_Result begin_request(lily_http *h, http_conn *c, const char *url
     MHD_get_connection_values(c->mhd, MHD_HEADER_KIND, copy_pair, &k);
     k.tail = &req->queries;
     MHD_get_connection_values(c->mhd, MHD_GET_ARGUMENT_KIND, copy_pair, &k);
-    if (k.failed) return MHD_NO;
+    if (k.failed || !take_absolute(&k, url)) return MHD_NO;
     bool admitted = !h->opt.admit || h->opt.admit(req, h->opt.arg);
     if (!admitted && !answered(req)) return MHD_NO;    /* memory was out: still it must not pass */
     const char *length = lily_http_header(req, "content-length");
     unsigned long long size = length ? strtoull(length, NULL, 10) : 0;
-    /* One without a body is answered when it was read whole, so that its connection can be kept. */
-    if (!admitted) return size || k.codings ? send_answer(c) : MHD_YES;
     int status;
     const char *wrong = bad_head(h, &k, &status);
+    /* One without a body is answered when it was read whole, so that its connection can be kept. */
+    if (!admitted) return size || k.codings || wrong ? send_answer(c) : MHD_YES;
     if (wrong) return refuse(c, status, wrong);
     if (size > h->opt.max_body_bytes) return refuse(c, 413, "the body of the request is too large");
     return MHD_YES;

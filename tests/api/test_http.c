@@ -27,6 +27,7 @@ static void test_answers(void **state)
     assert_has(client_exchange(h, GET_CLOSE("/items/a%2Fb%20c?x=1")), "\r\n\r\n/items/a/b c");
     assert_has(client_exchange(h, GET_CLOSE("/query?p=1&q=a%26b")), "\r\n\r\na&b");
     assert_has(client_exchange(h, GET_CLOSE("/query")), "\r\n\r\nnone");
+    assert_has(client_exchange(h, GET_CLOSE("HTTP://x:80/items/a?x=1")), "\r\n\r\n/items/a");
     assert_has(client_exchange(h, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabcde"), "\r\n\r\nabcde");
     assert_has(client_exchange(h, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
                                   "2\r\nab\r\n3;x=y\r\ncde\r\n0\r\n\r\n"), "\r\n\r\nabcde");
@@ -46,6 +47,8 @@ static void test_no_such_thing(void **state)
     assert_has(got, "Content-Type: application/json\r\n");
     assert_has(got, "{\"error\":{\"message\":\"there is no path /nothing\"");
     assert_has(client_exchange(h, GET("/items/")), "HTTP/1.1 404 ");
+    assert_has(client_exchange(h, GET("/hello%00")), "HTTP/1.1 404 ");
+    assert_has(client_exchange(h, GET("http://x")), "HTTP/1.1 404 ");
     got = client_exchange(h, GET("/echo"));
     assert_has(got, "HTTP/1.1 405 ");
     assert_has(got, "Allow: POST, OPTIONS\r\n");
@@ -170,6 +173,9 @@ static void test_ambiguous_or_broken(void **state)
         "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nContent-Length: 2\r\n\r\nabcd",
         "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nTransfer Encoding: chunked\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
         "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
         "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 0x4\r\n\r\nabcd",
         "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
@@ -180,7 +186,7 @@ static void test_ambiguous_or_broken(void **state)
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         const char *got = client_exchange(h, refused[i]);
         if (*got && strncmp(got, "HTTP/1.1 400 ", 13) != 0) fail_msg("case %zu: %s", i, got);
-        if (i < 3) assert_has(got, "{\"error\":");
+        if (i < 6) assert_has(got, "{\"error\":");
         assert_lacks(got + (*got != 0), "HTTP/1.1 200");
     }
     assert_has(client_exchange(h, GET_CLOSE("/hello")), "hello\n");
