@@ -71,7 +71,9 @@ static int add_file(lily_guard *g, const char *path, lily_err *e)
     size_t before = g->n_keys;
     int rc = lily_file_read(&text, path, KEY_FILE_BYTES, e);
     if (rc == LILY_OK) {
-        rc = add_lines(g, lily_buf_str(&text), e);
+        /* Of a file in UTF-16 the first letter alone would become a key. */
+        if (text.len && memchr(text.data, 0, text.len)) rc = lily_fail(e, LILY_ARGUMENT, "this is no text: it has a NUL");
+        else rc = add_lines(g, lily_buf_str(&text), e);
         if (rc != LILY_OK) lily_err_prefix(e, "%s", path);
     }
     if (rc == LILY_OK && g->n_keys == before) rc = lily_fail(e, LILY_ARGUMENT, "%s: there is no key in it", path);
@@ -220,8 +222,11 @@ static void answer_preflight(lily_http_req *req)
 static void refuse_origin(lily_http_req *req, const char *origin)
 {
     lily_err e;
-    lily_fail(&e, LILY_ARGUMENT, "pages of %.100s may not ask this server: start it with --cors-origin %.100s if they may",
-              origin, origin);
+    if (strstr(origin, "://"))
+        lily_fail(&e, LILY_ARGUMENT,
+                  "pages of %.100s may not ask this server: start it with --cors-origin %.100s if they may", origin, origin);
+    else    /* "null", of files and of frames in a sandbox: any stranger's page can have it */
+        lily_fail(&e, LILY_ARGUMENT, "a page without an origin of its own may not ask this server: serve it over HTTP");
     lily_http_reply_error(req, 403, e.text, &e);
 }
 

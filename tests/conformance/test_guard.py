@@ -97,7 +97,8 @@ def test_keys_stay_out_of_log_and_process_list(spawn, key_file, tmp_path):
 
 @pytest.mark.parametrize("text,mode,words", [
     ("", 0o600, "no key"), ("# only a comment\n", 0o600, "no key"), ("a key\n", 0o600, "not printable"),
-    ("k" * 600 + "\n", 0o600, "512"), ("good\n", 0o622, "chmod 600")])
+    ("k" * 600 + "\n", 0o600, "512"), ("good\n", 0o622, "chmod 600"),
+    ("k\0e\0y\0\n\0", 0o600, "no text"), ("good\n\0bad\n", 0o600, "no text")])
 def test_bad_key_files(spawn, tmp_path, text, mode, words):
     path = tmp_path / "keys"
     path.write_text(text)
@@ -165,6 +166,8 @@ def test_pages_are_refused_by_default(scripted):
         r = api.chat_raw("hi", headers={"Origin": origin})
         refused(r, [403], code="forbidden")
         assert not cors_headers(r)
+        # The advice must be one that the option takes: null is no origin to it.
+        assert ("--cors-origin" in r.json()["error"]["message"]) == ("://" in origin)
         refused(api.http.options(CHAT, headers={**PREFLIGHT, "Origin": origin}), [403])
     assert api.get("/health", headers=PAGE).status_code == 200
     assert not cors_headers(api.get("/health", headers=PAGE))
