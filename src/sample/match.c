@@ -335,6 +335,7 @@ static int by_node(const void *va, const void *vb)
 /* The n ways that stand behind m->ways, in order and each once; how many. */
 static uint32_t order_ways(lily_matcher *m, uint32_t n)
 {
+    if (n == 0) return 0;
     way *w = m->ways + m->n_ways;
     uint32_t kept = 0;
     if (n > 1) qsort(w, n, sizeof *w, by_node);
@@ -347,7 +348,7 @@ static uint32_t order_ways(lily_matcher *m, uint32_t n)
 static uint32_t list_ways(lily_matcher *m)
 {
     uint32_t n = 0;
-    if (!GROW(m, ways, m->n_ways + m->n_todo, room_ways)) return 0;
+    if (m->n_todo == 0 || !GROW(m, ways, m->n_ways + m->n_todo, room_ways)) return 0;
     way *w = m->ways + m->n_ways;
     for (uint32_t i = 0; i < m->n_todo; i++)
         if (m->g->nodes[m->todo[i].at.node].kind == LILY_NODE_BYTES)
