@@ -26,10 +26,9 @@ static bool must_call(const lily_guide *g)
 
 static enum lily_guide_phase behind_thought(const lily_guide *g)
 {
-    return must_call(g) ? LILY_GUIDE_BEFORE_CALL
-           : g->format  ? LILY_GUIDE_FORMAT
-           : g->call    ? LILY_GUIDE_TEXT
-                        : LILY_GUIDE_FREE;
+    if (must_call(g)) return LILY_GUIDE_BEFORE_CALL;
+    if (g->format) return LILY_GUIDE_FORMAT;
+    return g->call || g->ask->think_limited ? LILY_GUIDE_TEXT : LILY_GUIDE_FREE;
 }
 
 static int check_ids(const lily_guide *g, lily_err *e)
@@ -73,8 +72,8 @@ static int plan_closing(lily_guide *g, lily_err *e)
 int lily_guide_begin(lily_guide *g, const lily_loaded *m, const lily_ask *ask, bool whole, lily_err *e)
 {
     *g = (lily_guide){.m = m, .ask = ask, .whole = whole, .last = '\n'};
-    bool limited = ask->in_think && ask->think_limited;
-    if (!ask->grammar && !ask->calls && !limited) return LILY_OK;
+    if (!ask->grammar && !ask->calls && !ask->think_limited) return LILY_OK;
+    g->think_begin = added(m, "<think>");
     g->think_end = added(m, "</think>");
     g->call_begin = added(m, "<tool_call>");
     g->call_end = added(m, "</tool_call>");
@@ -82,7 +81,7 @@ int lily_guide_begin(lily_guide *g, const lily_loaded *m, const lily_ask *ask, b
     if (ask->grammar && !must_call(g)) TRY(lily_mask_new(&g->format, m->trie, ask->grammar, ask->in_think, e));
     TRY(check_ids(g, e));
     g->phase = ask->in_think && g->think_end >= 0 ? LILY_GUIDE_THOUGHT : behind_thought(g);
-    if (limited) TRY(plan_closing(g, e));
+    if (ask->think_limited) TRY(plan_closing(g, e));
     size_t words = lily_token_trie_words(m->trie);
     g->own = lily_calloc(words, sizeof *g->own);
     return g->own ? LILY_OK : lily_no_memory(e, words * sizeof *g->own, "a mask");
@@ -257,7 +256,7 @@ int lily_guide_finished(lily_guide *g, bool *finished, lily_err *e)
 
 bool lily_guide_holds(const lily_guide *g)
 {
-    return g->phase != LILY_GUIDE_FREE || g->forced_at < g->forced.n;
+    return (g->phase != LILY_GUIDE_FREE && g->phase != LILY_GUIDE_TEXT) || g->forced_at < g->forced.n;
 }
 
 int lily_guide_allowed(lily_guide *g, const uint32_t **allow, lily_err *e)
@@ -316,6 +315,7 @@ static void take_thought(lily_guide *g, int32_t id, const char *bytes, size_t n)
 {
     if (id == g->think_end) {
         g->phase = behind_thought(g);
+        g->line = (markdown){0};
         return;
     }
     g->called = (id >= 0 && id == g->call_end) || (g->called && is_blank(bytes, n));
@@ -331,10 +331,17 @@ static void begin_call(lily_guide *g)
     g->blanks = 0;
 }
 
+/* A call begins, or thinking again, where the reader of replies sees one. */
 static void take_text(lily_guide *g, int32_t id, const char *bytes, size_t n)
 {
-    if (id >= 0 && id == g->call_begin && !markdown_is_quoted(&g->line)) {
+    bool quoted = markdown_is_quoted(&g->line);
+    if (g->call && id >= 0 && id == g->call_begin && !quoted) {
         begin_call(g);
+        return;
+    }
+    if (g->ask->think_limited && id >= 0 && id == g->think_begin && !quoted && markdown_at_line_start(&g->line)) {
+        g->phase = LILY_GUIDE_THOUGHT;
+        g->last = '>';
         return;
     }
     for (size_t i = 0; i < n; i++) markdown_byte(&g->line, bytes[i]);

@@ -5,7 +5,7 @@
  * A thought is free.  Where something must follow it the turn cannot end inside it, unless right behind a tool
  * call, which the reader of replies takes for one (text/reply.h).  With a budget it takes so many tokens at most:
  * the guide closes it by forced tokens, a line end and </think>, before them a closing sentence where the budget is
- * large enough for one; these count too.  A character that is under way is finished first, and a call that has just
+ * large enough for one; these count too.  The budget is one for all thoughts of a reply.  A character that is under way is finished first, and a call that has just
  * ended may be the end.
  *
  * Behind the thought the grammar of the answer holds, or a call may begin in its place.  A grammar of calls holds
@@ -24,7 +24,7 @@ enum lily_guide_phase {
     LILY_GUIDE_FREE,
     LILY_GUIDE_THOUGHT,
     LILY_GUIDE_FORMAT,      /* the answer's grammar */
-    LILY_GUIDE_TEXT,        /* free, but calls are looked for */
+    LILY_GUIDE_TEXT,        /* free, but calls are looked for, and a budget looks for further thoughts */
     LILY_GUIDE_BEFORE_CALL, /* a call must come */
     LILY_GUIDE_CALL,
     LILY_GUIDE_BEHIND_CALL, /* the end, or another call */
@@ -36,7 +36,7 @@ typedef struct lily_guide {
     enum lily_guide_phase phase;
     lily_mask *format, *call;          /* or NULL */
     uint32_t *own;                     /* a mask of the guide's making */
-    int32_t think_end, call_begin, call_end; /* ids; -1: there is none */
+    int32_t think_begin, think_end, call_begin, call_end; /* ids; -1: there is none */
     bool begun;                        /* a token of the answer came that is no white space */
     uint32_t blanks;                   /* bytes of white space where a call is due */
     markdown line;                     /* of the text */

@@ -138,6 +138,10 @@ static void thinking_is_closed(void **state)
         {"\"text\": \"abcdefgh\", \"splits\": 1", "a|b|c|\n|*</think>|\n\n|so 5", 4},
         {"\"text\": \"ab\\ncdefg\", \"splits\": 1", "a|b|\n|*</think>|\n\n|so 5", 4},
         {"\"text\": \"ab</think>\\n\\nown\", \"splits\": 1", "a|b|*</think>|\n|\n|o|w|n", 4},
+        /* One budget for all thoughts; quoted tags are none. */
+        {"\"pieces\": [\"a\", \"</think>\", \"x\\n\", \"<think>\", \"b\", \"c\", \"d\"]",
+         "a|*</think>|x\n|*<think>|b|\n|*</think>|\n\n|so 5", 3},
+        {"\"pieces\": [\"</think>\", \"see `\", \"<think>\", \"` b\", \"c\", \"d\"]", "*</think>|see `|*<think>|` b|c|d", 2},
         /* A character is finished first. */
         {"\"bytes_hex\": [\"61\", \"f0\", \"9f\", \"99\", \"82\", \"62\"]", "a|\xf0|\x9f|\x99|\x82|*</think>|\n\n|so 5", 3},
         /* A call that has just ended may be the end. */
