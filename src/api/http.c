@@ -145,7 +145,8 @@ static bool has_left(http_conn *c, short revents)
 #endif
 }
 
-/* The sockets that the library wants, as one list for poll: select itself could not watch for a hang-up. */
+/* The sockets that the library wants, as one list for poll: select itself could not watch for a hang-up.  At the limit
+ * of connections the library would accept further ones and close them at once; unwatched they wait in the queue. */
 static nfds_t add_library(lily_http *h, struct pollfd *p, nfds_t n)
 {
     fd_set r, w, x;
@@ -157,6 +158,7 @@ static nfds_t add_library(lily_http *h, struct pollfd *p, nfds_t n)
     for (int fd = 0; fd <= max; fd++) {
         short events = (short)((FD_ISSET(fd, &r) ? POLLIN : 0) | (FD_ISSET(fd, &w) ? POLLOUT : 0) |
                                (FD_ISSET(fd, &x) ? POLLPRI : 0));
+        if (fd == h->listen_fd && h->n_connections >= h->opt.max_connections) continue;
         if (events) p[n++] = (struct pollfd){.fd = fd, .events = events};
     }
     return n;

@@ -88,6 +88,7 @@ struct lily_http {
     pthread_t thread;
     int wake_pipe[2];
     http_conn *conns;              /* network thread only */
+    int n_connections;             /* that the library holds; network thread only */
     http_linger lingers[HTTP_MAX_LINGER];    /* the first linger_count; network thread only */
     int linger_count;
     bool resumed;                  /* the library has to run before the next wait; network thread only */

@@ -22,6 +22,7 @@ void http_on_connection(void *server, struct MHD_Connection *mhd, void **context
 {
     lily_http *h = server;
     http_conn *c = *context;
+    h->n_connections += code == MHD_CONNECTION_NOTIFY_STARTED ? 1 : -1;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         c = lily_calloc(1, sizeof *c);
         *context = c;

@@ -348,6 +348,26 @@ static void test_slow_senders(void **state)
     check_dropped(GET("/hello") "GET /", (lily_http_options){.idle_seconds = 0.3}, true);
 }
 
+/* A client beyond the limit is neither answered nor turned away until another one leaves. */
+static void test_more_than_the_limit(void **state)
+{
+    (void)state;
+    enum { LIMIT = 2, CLIENTS = 5 };
+    int fd[CLIENTS];
+    lily_http *h = test_open((lily_http_options){.max_connections = LIMIT});
+    for (int i = 0; i < CLIENTS; i++) {
+        fd[i] = client_open(h);
+        client_send(fd[i], GET("/hello"));
+    }
+    for (int i = 0; i < LIMIT; i++) assert_has(client_read_until(fd[i], "hello\n", 2), "200 OK");
+    for (int i = LIMIT; i < CLIENTS; i++) assert_true(client_closed_after(fd[i], 0.1) < 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        if (i >= LIMIT) assert_has(client_read_until(fd[i], "hello\n", 2), "200 OK");
+        close(fd[i]);
+    }
+    lily_http_close(h);
+}
+
 /* The limits on reading do not apply while an answer is awaited. */
 static void test_long_wait_is_no_idleness(void **state)
 {
@@ -431,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_wait_ends_with_client),
         cmocka_unit_test(test_64_slow_readers),
         cmocka_unit_test(test_slow_senders),
+        cmocka_unit_test(test_more_than_the_limit),
         cmocka_unit_test(test_long_wait_is_no_idleness),
         cmocka_unit_test(test_crowd),
     };
