@@ -1,8 +1,8 @@
 /* ahead.h - one thread that sleeps until there is something to do while the device runs.
  *
- * The mask of the next token depends on the last one only, and so does the forward pass: the engine's thread hands the
- * mask over, enters the run, and joins before the choice.  Between BEGIN and JOIN what was handed over is the
- * thread's alone.  Private to src/run. */
+ * The mask of the next token depends on the last one only, and so does the forward pass: the engine's thread
+ * hands the mask over, enters the run, and joins before the choice.  Between BEGIN and JOIN what was handed
+ * over is the thread's alone.  Private to src/run. */
 #ifndef LILY_RUN_AHEAD_H
 #define LILY_RUN_AHEAD_H
 

@@ -32,7 +32,8 @@ static bool take_work(uint32_t *left, size_t n)
 /* A further state, without transitions. */
 static int add_state(dfa *d, bool final, uint32_t *room, lily_err *e)
 {
-    if (d->n_states == MAX_STATES || (uint64_t)(d->n_states + 1) * d->n_ranges > MAX_CELLS) return too_large(e);
+    if (d->n_states == MAX_STATES || (uint64_t)(d->n_states + 1) * d->n_ranges > MAX_CELLS)
+        return too_large(e);
     if (d->n_states == *room) {
         uint32_t more = *room ? *room * 2 : 16;
         uint32_t *to = lily_realloc(d->to, (size_t)more * d->n_ranges, sizeof *to);
@@ -82,10 +83,11 @@ static uint32_t *slot_of(const dfa *d, const uint32_t *class, uint32_t *slot, ui
     return &slot[at];
 }
 
-/* Classes of states that no string tells apart (Moore): at first the final ones and the others, then those whose
- * characters lead to the same classes, until that splits no class any more.  `class` and `next` are [n_states]. */
-static int find_classes(const dfa *d, uint32_t *class, uint32_t *next, uint32_t *slot, uint32_t room, uint32_t *left,
-                        uint32_t *n_classes, lily_err *e)
+/* Classes of states that no string tells apart (Moore): at first the final ones and the others, then those
+ * whose characters lead to the same classes, until that splits no class any more.  `class` and `next` are
+ * [n_states]. */
+static int find_classes(const dfa *d, uint32_t *class, uint32_t *next, uint32_t *slot, uint32_t room,
+                        uint32_t *left, uint32_t *n_classes, lily_err *e)
 {
     for (uint32_t s = 0; s < d->n_states; s++) class[s] = d->final[s];
     for (uint32_t before = 0, n = 1; n != before;) {
@@ -125,7 +127,8 @@ static int shrink(dfa *d, uint32_t *left, lily_err *e)
 {
     uint32_t room = 64, n_classes = 0;
     while (room < 2 * d->n_states) room *= 2;
-    uint32_t *class = lily_calloc(2 * (size_t)d->n_states, sizeof *class), *slot = lily_calloc(room, sizeof *slot);
+    uint32_t *class = lily_calloc(2 * (size_t)d->n_states, sizeof *class),
+             *slot = lily_calloc(room, sizeof *slot);
     int rc = class && slot ? find_classes(d, class, class + d->n_states, slot, room, left, &n_classes, e)
                            : lily_no_memory(e, room * sizeof *slot, "a pattern");
     if (rc == LILY_OK) join_classes(d, class, n_classes);
@@ -162,7 +165,7 @@ static int add_node(maker *m, enum nfa_kind kind, uint32_t a, uint32_t next, uin
 {
     *out = 0;
     if (m->n_nodes == MAX_NFA) return too_large(m->e);
-    m->nodes[*out = m->n_nodes++] = (nfa_node){kind, a, next};
+    m->nodes[ *out = m->n_nodes++] = (nfa_node){kind, a, next};
     return LILY_OK;
 }
 
@@ -299,7 +302,8 @@ static int intern(maker *m, uint32_t from, uint32_t *out)
     }
     for (uint32_t s = DFA_START; s < d->n_states; s++) {
         if (!take_work(m->left, 1 + (m->at[s + 1] - m->at[s] == n ? n / 8 : 0))) return too_large(m->e);
-        if (m->at[s + 1] - m->at[s] == n && memcmp(m->places + m->at[s], m->places + from, n * sizeof *m->places) == 0) {
+        if (m->at[s + 1] - m->at[s] == n &&
+            memcmp(m->places + m->at[s], m->places + from, n * sizeof *m->places) == 0) {
             m->n_places = from;
             *out = s;
             return LILY_OK;
@@ -361,7 +365,8 @@ int dfa_of_pattern(dfa *d, const char *text, size_t n, uint32_t *left, lily_err 
     m.seen = lily_calloc(2 * MAX_NFA, sizeof *m.seen);
     m.stack = lily_calloc(4 * MAX_NFA, sizeof *m.stack);
     m.at = lily_calloc(MAX_STATES + 2, sizeof *m.at);
-    int rc = m.nodes && m.seen && m.stack && m.at ? make(&m) : lily_no_memory(e, MAX_NFA * sizeof *m.nodes, "a pattern");
+    int rc = m.nodes && m.seen && m.stack && m.at ? make(&m)
+                                                  : lily_no_memory(e, MAX_NFA * sizeof *m.nodes, "a pattern");
     void *const parts[] = {m.nodes, m.seen, m.stack, m.at, m.in_set, m.places};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) lily_free(parts[i]);
     regex_free(&r);
@@ -390,7 +395,8 @@ static void pairs_free(pairs *p)
     lily_free(p->slot);
 }
 
-static int pair_state(dfa *d, pairs *p, uint32_t a, uint32_t b, bool final, uint32_t *room, uint32_t *out, lily_err *e)
+static int pair_state(dfa *d, pairs *p, uint32_t a, uint32_t b, bool final, uint32_t *room, uint32_t *out,
+                      lily_err *e)
 {
     uint32_t at = (uint32_t)(((uint64_t)a << 32 | b) * UINT64_C(0x9E3779B97F4A7C15) >> 40) % (2 * MAX_STATES);
     for (; p->slot[at]; at = (at + 1) % (2 * MAX_STATES)) {
@@ -415,7 +421,8 @@ static int find_both(dfa *d, pairs *p, const dfa *a, const dfa *b, uint32_t *lef
         for (uint32_t i = 0, x = 0, y = 0; i < d->n_ranges; i++) {
             while (x + 1 < a->n_ranges && a->low[x + 1] <= d->low[i]) x++;
             while (y + 1 < b->n_ranges && b->low[y + 1] <= d->low[i]) y++;
-            uint32_t ta = a->to[(size_t)p->of[s][0] * a->n_ranges + x], tb = b->to[(size_t)p->of[s][1] * b->n_ranges + y];
+            uint32_t ta = a->to[(size_t)p->of[s][0] * a->n_ranges + x],
+                     tb = b->to[(size_t)p->of[s][1] * b->n_ranges + y];
             if (ta == DFA_DEAD || tb == DFA_DEAD) continue;
             TRY(pair_state(d, p, ta, tb, a->final[ta] && b->final[tb], &room, &to, e));
             d->to[(size_t)s * d->n_ranges + i] = to;
@@ -445,15 +452,17 @@ int dfa_both(dfa *d, const dfa *a, const dfa *b, uint32_t *left, lily_err *e)
 
 /* ---- lengths ---- */
 
-/* Whether all that fits is of low … high characters anyway.  Every state but the dead one is on a way from the start to
- * an end (shrink), so they can be taken in order unless there is a loop, which has no longest string. */
+/* Whether all that fits is of low … high characters anyway.  Every state but the dead one is on a way from
+ * the start to an end (shrink), so they can be taken in order unless there is a loop, which has no longest
+ * string. */
 static int fits_length(const dfa *a, int64_t low, int64_t high, bool *fits, lily_err *e)
 {
     const uint32_t n = a->n_states;
-    uint32_t *ways = lily_calloc(4 * (size_t)n, sizeof *ways), *least = ways + n, *most = ways + 2 * n, *queue = ways + 3 * n;
-    uint32_t n_queue = 1, longest = 0, shortest = UINT32_MAX;
+    uint32_t *ways = lily_calloc(4 * (size_t)n, sizeof *ways), n_queue = 1, longest = 0,
+             shortest = UINT32_MAX;
     *fits = false;
     if (!ways) return lily_no_memory(e, 4 * n * sizeof *ways, "a pattern");
+    uint32_t *least = ways + n, *most = least + n, *queue = most + n;
     for (size_t i = a->n_ranges; i < (size_t)n * a->n_ranges; i++) ways[a->to[i]]++; /* into each state */
     for (uint32_t s = 0; s < n; s++) least[s] = UINT32_MAX;
     least[DFA_START] = 0;
@@ -490,8 +499,8 @@ static int copy(dfa *d, const dfa *a, lily_err *e)
     return LILY_OK;
 }
 
-/* States are (state of a, characters so far), one length after the other; without a limit, lengths from `low` on
- * are one. */
+/* States are (state of a, characters so far), one length after the other; without a limit, lengths from `low`
+ * on are one. */
 static int find_length(dfa *d, pairs *p, const dfa *a, int64_t low, int64_t high, uint32_t *left, lily_err *e)
 {
     uint32_t room = 0, to, from = DFA_START, end = DFA_START + 1;
@@ -506,7 +515,8 @@ static int find_length(dfa *d, pairs *p, const dfa *a, int64_t low, int64_t high
                 if (high < 0 && n >= low) count = (uint32_t)low;
                 lily_err full;
                 int rc = pair_state(d, p, ta, count, count >= low && a->final[ta], &room, &to, &full);
-                if (rc == LILY_UNSUPPORTED && high >= 0 && n >= low) return LILY_OK; /* no longer strings than these */
+                if (rc == LILY_UNSUPPORTED && high >= 0 && n >= low)
+                    return LILY_OK; /* no longer strings than these */
                 if (rc != LILY_OK) {
                     *e = full;
                     return rc;

@@ -1,4 +1,5 @@
-/* dfa_part.c - an automaton over characters as a network over the bytes of a JSON string, or of plain text. */
+/* dfa_part.c - an automaton over characters as a network over the bytes of a JSON string, or of plain text.
+ */
 #include <string.h>
 
 #include "base/mem.h"
@@ -62,9 +63,9 @@ static uint32_t ascii_part(const group *k, const ascii *a, uint32_t all)
     if (a->any_escaped) escape = lily_grammar_set(g, &a->escaped, k->next);
     for (int i = 0; i < 2; i++)
         if (a->any_unicode[i])
-            escape = lily_grammar_split(g, escape,
-                                        lily_grammar_text(g, i ? "u001" : "u000", 4,
-                                                          lily_grammar_set(g, &a->unicode[i], k->next)));
+            escape = lily_grammar_split(
+                g, escape,
+                lily_grammar_text(g, i ? "u001" : "u000", 4, lily_grammar_set(g, &a->unicode[i], k->next)));
     if (!a->any_escaped && !a->any_unicode[0] && !a->any_unicode[1]) return all;
     return lily_grammar_split(g, all, lily_grammar_text(g, "\\", 1, escape));
 }
@@ -91,8 +92,8 @@ static int encode(uint32_t c, uint8_t out[4])
     return 4;
 }
 
-/* Characters of one length outside ASCII: cut until every byte but the first ones that are equal runs through a
- * range of its own. */
+/* Characters of one length outside ASCII: cut until every byte but the first ones that are equal runs through
+ * a range of its own. */
 static uint32_t utf8_part(const group *k, uint32_t low, uint32_t high, uint32_t all)
 {
     uint8_t from[4], to[4];
@@ -100,7 +101,8 @@ static uint32_t utf8_part(const group *k, uint32_t low, uint32_t high, uint32_t 
         const uint32_t tail = (UINT32_C(1) << (6 * i)) - 1;
         if ((low & ~tail) == (high & ~tail)) continue;
         if (low & tail) return utf8_part(k, (low | tail) + 1, high, utf8_part(k, low, low | tail, all));
-        if ((high & tail) != tail) return utf8_part(k, high & ~tail, high, utf8_part(k, low, (high & ~tail) - 1, all));
+        if ((high & tail) != tail)
+            return utf8_part(k, high & ~tail, high, utf8_part(k, low, (high & ~tail) - 1, all));
     }
     uint32_t at = k->next;
     (void)encode(low, from);
@@ -111,7 +113,8 @@ static uint32_t utf8_part(const group *k, uint32_t low, uint32_t high, uint32_t 
 /* Surrogates are no characters. */
 static uint32_t beyond_part(const group *k, uint32_t low, uint32_t high, uint32_t all)
 {
-    static const uint32_t parts[][2] = {{0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, REGEX_LAST}};
+    static const uint32_t parts[][2] = {
+        {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, REGEX_LAST}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         uint32_t from = low > parts[i][0] ? low : parts[i][0], to = high < parts[i][1] ? high : parts[i][1];
         if (from <= to) all = utf8_part(k, from, to, all);

@@ -9,8 +9,8 @@
  * A rule is the node that it begins with.  Networks are built from the back: a node needs to know what
  * follows it; a loop first makes its SPLIT and sets it when the body is there.  match.h runs a network.
  *
- * A rule must not come back to itself before it has read a byte: finish puts the rules in order, so that a rule
- * comes behind all those that can call it at the same place, which the matcher relies on.
+ * A rule must not come back to itself before it has read a byte: finish puts the rules in order, so that a
+ * rule comes behind all those that can call it at the same place, which the matcher relies on.
  *
  * Each node has a height: how many open calls the shortest way from it to its END needs at most at a time. A
  * node without a finite way has none, and the matcher never goes there; so what the matcher accepts as a
@@ -26,7 +26,12 @@
 #include "base/err.h"
 
 /* Calls that may be open at a time: it bounds how deep a document can nest. */
-enum { LILY_GRAMMAR_DEPTH = 256, LILY_GRAMMAR_NODES = 1 << 17, LILY_GRAMMAR_SETS = 4096, LILY_GRAMMAR_WORK = 6000000 };
+enum {
+    LILY_GRAMMAR_DEPTH = 256,
+    LILY_GRAMMAR_NODES = 1 << 17,
+    LILY_GRAMMAR_SETS = 4096,
+    LILY_GRAMMAR_WORK = 6000000
+};
 enum { LILY_GRAMMAR_ENDLESS = UINT16_MAX }; /* a height */
 
 typedef struct lily_byte_set {
@@ -71,10 +76,10 @@ typedef struct lily_grammar {
     lily_byte_set *sets;
     lily_grammar_rule_info *rules;
     lily_grammar_repeat *repeats;
-    uint32_t *order; /* rules by rank; set by finish */
+    uint32_t *order;                          /* rules by rank; set by finish */
     uint16_t set_slot[2 * LILY_GRAMMAR_SETS]; /* index + 1, by hash */
     uint32_t n_nodes, n_sets, n_rules, n_repeats, room_nodes, room_sets, room_rules, room_repeats;
-    uint32_t loops; /* a rule that comes back to itself, or UINT32_MAX */
+    uint32_t loops;       /* a rule that comes back to itself, or UINT32_MAX */
     uint32_t start, late; /* late: the same after white space, as behind a thought */
     /* Bytes that no set tells apart are one class; set by finish. */
     uint8_t class_of[256];
@@ -108,7 +113,8 @@ void lily_grammar_set_rule(lily_grammar *g, uint32_t rule, uint32_t node);
 bool lily_grammar_failed(const lily_grammar *g);
 
 /* Makes it ready to match from `start` or `late`.  LILY_UNSUPPORTED when it has become too large,
- * LILY_ARGUMENT when it says nothing finite, or when a rule comes back to itself: g->loops is then that rule. */
+ * LILY_ARGUMENT when it says nothing finite, or when a rule comes back to itself: g->loops is then that rule.
+ */
 int lily_grammar_finish(lily_grammar *g, uint32_t start, uint32_t late, lily_err *e);
 
 lily_grammar *lily_grammar_hold(lily_grammar *g); /* NULL is allowed */

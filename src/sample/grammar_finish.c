@@ -1,5 +1,5 @@
-/* grammar_finish.c - what the matcher needs to know of a network before it runs: classes of bytes, the order of
- * rules, heights. */
+/* grammar_finish.c - what the matcher needs to know of a network before it runs: classes of bytes, the order
+ * of rules, heights. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -163,8 +163,9 @@ static int find_ranks(lily_grammar *g, lily_err *e)
     walk w = {.todo = lily_calloc(room, sizeof *w.todo), .seen = lily_calloc(room, sizeof *w.seen)};
     links calls = {0};
     g->order = lily_calloc(g->n_rules, sizeof *g->order);
-    int rc = w.todo && w.seen && g->order ? LILY_OK
-                                          : lily_no_memory(e, room * sizeof *w.todo, "the rules of a grammar");
+    int rc = w.todo && w.seen && g->order
+                 ? LILY_OK
+                 : lily_no_memory(e, room * sizeof *w.todo, "the rules of a grammar");
     if (rc == LILY_OK) {
         find_empty(g, &w);
         rc = find_calls(g, &w, &calls, e);

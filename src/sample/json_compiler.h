@@ -51,8 +51,10 @@ typedef struct compiler {
 int json_refuse_at(compiler *c, enum lily_code code, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* The schema `s` at `name` below the present place (and at `under` below that, NULL: nothing), in front of `next`. */
-int json_below(compiler *c, const json_t *s, const char *name, const char *under, uint32_t next, uint32_t *out);
+/* The schema `s` at `name` below the present place (and at `under` below that, NULL: nothing), in front of
+ * `next`. */
+int json_below(compiler *c, const json_t *s, const char *name, const char *under, uint32_t next,
+               uint32_t *out);
 /* A count, `missing` when it is absent. */
 int json_read_count(compiler *c, const json_t *s, const char *name, int64_t missing, int64_t *out);
 

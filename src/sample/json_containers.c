@@ -36,9 +36,12 @@ int json_lists(compiler *c, const json_t *s, uint32_t next, uint32_t *out)
     const json_t *rest = old ? json_object_get(s, "additionalItems") : items;
     uint32_t rule = c->p.value;
     if (old) prefix = items;
-    if (unique && !json_is_false(unique)) return REFUSE(c, LILY_UNSUPPORTED, "'uniqueItems' is not supported");
-    if (prefix && !json_is_array(prefix)) return REFUSE(c, LILY_ARGUMENT, "'prefixItems' must be a list of schemas");
-    if (json_array_size(prefix) > MAX_NAMES) return REFUSE(c, LILY_UNSUPPORTED, "more than %d items", MAX_NAMES);
+    if (unique && !json_is_false(unique))
+        return REFUSE(c, LILY_UNSUPPORTED, "'uniqueItems' is not supported");
+    if (prefix && !json_is_array(prefix))
+        return REFUSE(c, LILY_ARGUMENT, "'prefixItems' must be a list of schemas");
+    if (json_array_size(prefix) > MAX_NAMES)
+        return REFUSE(c, LILY_UNSUPPORTED, "more than %d items", MAX_NAMES);
     TRY(json_read_count(c, s, "minItems", 0, &low));
     TRY(json_read_count(c, s, "maxItems", -1, &high));
     if (json_is_false(rest))

@@ -62,5 +62,6 @@ void lily_json_keyword_table(lily_buf *out)
 void lily_json_format_table(lily_buf *out)
 {
     lily_buf_puts(out, "| `format` | |\n|---|---|\n");
-    for (size_t i = 0; i < N_FORMATS; i++) lily_buf_printf(out, "| `%s` | %s |\n", formats[i].name, formats[i].note);
+    for (size_t i = 0; i < N_FORMATS; i++)
+        lily_buf_printf(out, "| `%s` | %s |\n", formats[i].name, formats[i].note);
 }

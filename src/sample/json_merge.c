@@ -144,7 +144,8 @@ static int append_all(const merging *g, json_t *list, const json_t *value)
     int failed = 0;
     if (!json_is_array(value)) failed = json_array_append(list, (json_t *)value);
     for (size_t i = 0; i < json_array_size(value) && !failed; i++)
-        if (!has_item(list, json_array_get(value, i))) failed = json_array_append(list, json_array_get(value, i));
+        if (!has_item(list, json_array_get(value, i)))
+            failed = json_array_append(list, json_array_get(value, i));
     return failed ? no_memory(g) : LILY_OK;
 }
 
@@ -174,8 +175,8 @@ static int merge_any_of(const merging *g, const json_t *a, const json_t *b)
 static int merge_keyword(merging *g, const char *name, const json_t *a, const json_t *b)
 {
     static const char *const largest[] = {"minimum", "exclusiveMinimum", "minLength", "minItems"},
-                            *const smallest[] = {"maximum", "exclusiveMaximum", "maxLength", "maxItems"},
-                            *const lists[] = {"required", "pattern", "format"};
+                             *const smallest[] = {"maximum", "exclusiveMaximum", "maxLength", "maxItems"},
+                             *const lists[] = {"required", "pattern", "format"};
     for (size_t i = 0; i < 4; i++) {
         if (strcmp(name, largest[i]) == 0) return merge_bound(g, name, 1, a, b);
         if (strcmp(name, smallest[i]) == 0) return merge_bound(g, name, -1, a, b);
@@ -186,7 +187,8 @@ static int merge_keyword(merging *g, const char *name, const json_t *a, const js
     if (strcmp(name, "anyOf") == 0) return merge_any_of(g, a, b);
     if (strcmp(name, "nullable") == 0) return set(g, name, json_is_true(a) ? b : a);
     if (json_equal((json_t *)a, (json_t *)b)) return LILY_OK;
-    return lily_fail(g->e, LILY_UNSUPPORTED, "'%.60s' in two schemas that must both hold is not supported", name);
+    return lily_fail(g->e, LILY_UNSUPPORTED, "'%.60s' in two schemas that must both hold is not supported",
+                     name);
 }
 
 /* ---- members and items ---- */
@@ -290,8 +292,9 @@ const json_t *json_without(json_merges *m, const json_t *s, const char *const *n
 
 static int merge(merging *g)
 {
-    static const char *const together[] = {"properties", "additionalProperties", "items", "prefixItems",
-                                           "additionalItems", "enum", "const", "uniqueItems"};
+    static const char *const together[] = {"properties",  "additionalProperties", "items",
+                                           "prefixItems", "additionalItems",      "enum",
+                                           "const",       "uniqueItems"};
     const char *name;
     json_t *value;
     unsigned a = 0, b = 0, group;
@@ -308,7 +311,8 @@ static int merge(merging *g)
         TRY(merge_objects(g));
     } else if (b & KEYWORD_OBJECT) {
         for (size_t i = 0; i < 2; i++)
-            if (json_object_get(g->b, together[i])) TRY(set(g, together[i], json_object_get(g->b, together[i])));
+            if (json_object_get(g->b, together[i]))
+                TRY(set(g, together[i], json_object_get(g->b, together[i])));
     }
     if (b & KEYWORD_ARRAY) TRY(merge_items(g));
     if (a & b & KEYWORD_VALUES) return merge_values(g);

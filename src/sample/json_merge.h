@@ -16,7 +16,7 @@ typedef struct json_merges {
     struct {
         const json_t *a, *b;
         json_t *both;
-    } *pairs;
+    } * pairs;
     size_t n_pairs, room_pairs;
     uint32_t left; /* keywords that may still be copied */
 } json_merges;
@@ -24,8 +24,8 @@ typedef struct json_merges {
 void json_merges_free(json_merges *m);
 /* {"allOf": [a, b]}; the same for the same two. NULL: no memory. */
 const json_t *json_all_of(json_merges *m, const json_t *a, const json_t *b);
-/* Schemas without allOf and $ref, objects or booleans. NULL with `e` set: LILY_UNSUPPORTED when it takes too long,
- * or what cannot be said in one schema. */
+/* Schemas without allOf and $ref, objects or booleans. NULL with `e` set: LILY_UNSUPPORTED when it takes too
+ * long, or what cannot be said in one schema. */
 const json_t *json_merge(json_merges *m, const json_t *a, const json_t *b, lily_err *e);
 /* `s` without the n keywords. */
 const json_t *json_without(json_merges *m, const json_t *s, const char *const *names, size_t n, lily_err *e);

@@ -1,8 +1,8 @@
 /* json_number.c - numbers between bounds, digit by digit.
  *
- * Texts are compared as decimals: a number is read from its first digit on, and as long as it equals a bound so far
- * the next digit is bounded too.  With at most JSON_PRECISION digits, different texts are different doubles in the
- * same order, so that who compares doubles comes to the same result. */
+ * Texts are compared as decimals: a number is read from its first digit on, and as long as it equals a bound
+ * so far the next digit is bounded too.  With at most JSON_PRECISION digits, different texts are different
+ * doubles in the same order, so that who compares doubles comes to the same result. */
 #include "sample/json_number.h"
 
 #include <stdio.h>
@@ -112,12 +112,17 @@ static uint32_t number_from(const span *s, int at, bool low, bool high);
 static uint32_t digit_from(const span *s, int at, bool low, bool high)
 {
     lily_grammar *g = s->p->g;
-    unsigned from = low ? (unsigned char)digit(s, s->low, at) : '0', to = high ? (unsigned char)digit(s, s->high, at) : '9';
+    unsigned from = low ? (unsigned char)digit(s, s->low, at) : '0',
+             to = high ? (unsigned char)digit(s, s->high, at) : '9';
     uint32_t all = lily_grammar_never(g);
     if (from > to) return all;
-    if (low && high && from == to) return lily_grammar_range(g, from, from, number_from(s, at + 1, true, true));
-    if (low) all = lily_grammar_split(g, all, lily_grammar_range(g, from, from, number_from(s, at + 1, true, false)));
-    if (high) all = lily_grammar_split(g, all, lily_grammar_range(g, to, to, number_from(s, at + 1, false, true)));
+    if (low && high && from == to)
+        return lily_grammar_range(g, from, from, number_from(s, at + 1, true, true));
+    if (low)
+        all = lily_grammar_split(g, all,
+                                 lily_grammar_range(g, from, from, number_from(s, at + 1, true, false)));
+    if (high)
+        all = lily_grammar_split(g, all, lily_grammar_range(g, to, to, number_from(s, at + 1, false, true)));
     if (low) from++;
     if (high) to--;
     if (from > to) return all;
@@ -142,15 +147,16 @@ static uint32_t number_from(const span *s, int at, bool low, bool high)
         if (!high && at == s->length) return number_from(s, at, false, false);
     }
     if (more == 0) return stop;
-    uint32_t digits = !low && !high ? lily_grammar_repeated(g, s->p->digit, 1, more, s->next) : digit_from(s, at, low, high);
+    uint32_t digits = !low && !high ? lily_grammar_repeated(g, s->p->digit, 1, more, s->next)
+                                    : digit_from(s, at, low, high);
     return lily_grammar_split(g, stop, at == s->length ? lily_grammar_text(g, ".", 1, digits) : digits);
 }
 
 /* ---- numbers of any length ---- */
 
 /* Without sign; `digits` in all, and behind the point as many as are left or none. */
-static uint32_t between(const json_parts *p, const decimal *low, bool open_low, const decimal *high, bool open_high,
-                        int digits, bool whole, uint32_t next)
+static uint32_t between(const json_parts *p, const decimal *low, bool open_low, const decimal *high,
+                        bool open_high, int digits, bool whole, uint32_t next)
 {
     uint32_t all = lily_grammar_never(p->g);
     int from = (int)strlen(low->whole), to = high && !high->far ? (int)strlen(high->whole) : digits;
@@ -181,9 +187,10 @@ uint32_t part_number_between(const json_parts *p, const number_bounds *b, bool w
     const decimal *low = b->low, *high = b->high;
     bool below = !low || low->negative, above = !high || !high->negative;
     if (above)
-        all = lily_grammar_split(g, all,
-                                 below ? between(p, &zero, false, high, b->open_high, digits, whole, next)
-                                       : between(p, low, b->open_low, high, b->open_high, digits, whole, next));
+        all =
+            lily_grammar_split(g, all,
+                               below ? between(p, &zero, false, high, b->open_high, digits, whole, next)
+                                     : between(p, low, b->open_low, high, b->open_high, digits, whole, next));
     if (!below) return all;
     uint32_t magnitude = above ? between(p, &zero, true, low, b->open_low, digits, whole, next)
                                : between(p, high, b->open_high, low, b->open_low, digits, whole, next);

@@ -7,8 +7,8 @@
 enum { DECIMAL_DIGITS = 40 };
 
 typedef struct decimal {
-    bool negative, far; /* far: it has more whole digits than fit */
-    char whole[DECIMAL_DIGITS]; /* "0", or no zero in front */
+    bool negative, far;            /* far: it has more whole digits than fit */
+    char whole[DECIMAL_DIGITS];    /* "0", or no zero in front */
     char fraction[DECIMAL_DIGITS]; /* no zero at the end; may be empty */
 } decimal;
 
@@ -22,7 +22,8 @@ typedef struct number_bounds {
     bool open_low, open_high;  /* the bound itself is outside */
 } number_bounds;
 
-/* Without exponent; whole: integers of at most JSON_DIGITS digits, else at most JSON_PRECISION digits in all. */
+/* Without exponent; whole: integers of at most JSON_DIGITS digits, else at most JSON_PRECISION digits in all.
+ */
 uint32_t part_number_between(const json_parts *p, const number_bounds *b, bool whole, uint32_t next);
 
 #endif

@@ -76,7 +76,8 @@ uint32_t part_string(const json_parts *p, int64_t low, int64_t high, uint32_t ne
 {
     if (high >= 0 && low > high) return lily_grammar_never(p->g);
     uint32_t quote = lily_grammar_text(p->g, "\"", 1, next), most = high < 0 ? UINT32_MAX : (uint32_t)high;
-    return lily_grammar_text(p->g, "\"", 1, lily_grammar_repeated(p->g, p->character, (uint32_t)low, most, quote));
+    return lily_grammar_text(p->g, "\"", 1,
+                             lily_grammar_repeated(p->g, p->character, (uint32_t)low, most, quote));
 }
 
 /* ---- keys that are none of some names ---- */
@@ -101,7 +102,8 @@ static uint32_t key_rest(const json_parts *p, const char *const *names, size_t n
         all = lily_grammar_split(
             g, all, lily_grammar_range(g, byte, byte, key_rest(p, names + i, to - i, at + 1, quote, free)));
     }
-    uint32_t other = lily_grammar_split(g, lily_grammar_set(g, &plain, free), part_beyond_ascii(g, &taken, free));
+    uint32_t other =
+        lily_grammar_split(g, lily_grammar_set(g, &plain, free), part_beyond_ascii(g, &taken, free));
     return lily_grammar_split(g, all, other);
 }
 
@@ -116,7 +118,8 @@ uint32_t part_other_key(const json_parts *p, const json_t *names, uint32_t next)
     lily_byte_set plain = plain_ascii();
     uint32_t free = lily_grammar_split(g, LILY_GRAMMAR_END, LILY_GRAMMAR_END),
              quote = lily_grammar_text(g, "\"", 1, next);
-    uint32_t more = lily_grammar_split(g, lily_grammar_set(g, &plain, free), part_beyond_ascii(g, NULL, free));
+    uint32_t more =
+        lily_grammar_split(g, lily_grammar_set(g, &plain, free), part_beyond_ascii(g, NULL, free));
     lily_grammar_set_split(g, free, quote, more);
     size_t n = json_object_size(names), i = 0;
     const char **list = lily_calloc(n, sizeof *list), *key;
@@ -178,7 +181,8 @@ static uint32_t next_item(const json_parts *p, uint32_t rule, uint32_t next)
 }
 
 /* Behind `have` items, where more come by one rule only. */
-static uint32_t more_items(const json_parts *p, uint32_t rule, int64_t have, int64_t low, int64_t high, uint32_t end)
+static uint32_t more_items(const json_parts *p, uint32_t rule, int64_t have, int64_t low, int64_t high,
+                           uint32_t end)
 {
     lily_grammar *g = p->g;
     if (rule == PART_NONE || (high >= 0 && high <= have)) return low > have ? lily_grammar_never(g) : end;
@@ -187,8 +191,8 @@ static uint32_t more_items(const json_parts *p, uint32_t rule, int64_t have, int
     return lily_grammar_repeated(g, item, least, high < 0 ? UINT32_MAX : (uint32_t)(high - have), end);
 }
 
-uint32_t part_list(const json_parts *p, const uint32_t *rules, size_t n, uint32_t rest, int64_t low, int64_t high,
-                   uint32_t next)
+uint32_t part_list(const json_parts *p, const uint32_t *rules, size_t n, uint32_t rest, int64_t low,
+                   int64_t high, uint32_t next)
 {
     lily_grammar *g = p->g;
     uint32_t close = lily_grammar_text(g, "]", 1, next), end = part_space(p, close);
@@ -378,8 +382,8 @@ uint32_t part_literal(const json_parts *p, const json_t *value, uint32_t next)
     return literal(p, value, 0, next);
 }
 
-/* The n texts, sorted and different, share their first `at` bytes; those are read. What begins alike is walked
- * together, so that the depth is at most their number. */
+/* The n texts, sorted and different, share their first `at` bytes; those are read. What begins alike is
+ * walked together, so that the depth is at most their number. */
 static uint32_t texts(lily_grammar *g, char *const *list, size_t n, size_t at, uint32_t next)
 {
     size_t same = at;

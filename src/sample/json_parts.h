@@ -45,10 +45,10 @@ uint32_t part_key(const json_parts *p, const char *key, uint32_t next);
  * character outside ASCII as one of them are left out too. */
 uint32_t part_other_key(const json_parts *p, const json_t *names, uint32_t next);
 
-/* "[", a first item by each of the n rules in their order, then any number by `rest` (PART_NONE: none), between low
- * and high (< 0: no limit) of them in all, "]". */
+/* "[", a first item by each of the n rules in their order, then any number by `rest` (PART_NONE: none),
+ * between low and high (< 0: no limit) of them in all, "]". */
 #define PART_NONE UINT32_MAX
-uint32_t part_list(const json_parts *p, const uint32_t *rules, size_t n, uint32_t rest, int64_t low, int64_t high,
-                   uint32_t next);
+uint32_t part_list(const json_parts *p, const uint32_t *rules, size_t n, uint32_t rest, int64_t low,
+                   int64_t high, uint32_t next);
 
 #endif

@@ -34,12 +34,15 @@ static int read_number_format(compiler *c, const json_t *s, bool *int32)
     for (size_t i = 0; i < 4; i++)
         if (name && strcmp(known[i], name) == 0) return LILY_OK;
     if (name && json_format_pattern(name)) return LILY_OK; /* of strings, which may be declared beside */
-    return format ? REFUSE(c, LILY_UNSUPPORTED, "'format' %.60s of numbers is not supported", name ? name : "") : LILY_OK;
+    return format
+               ? REFUSE(c, LILY_UNSUPPORTED, "'format' %.60s of numbers is not supported", name ? name : "")
+               : LILY_OK;
 }
 
 int json_numbers(compiler *c, const json_t *s, unsigned groups, bool whole, uint32_t next, uint32_t *out)
 {
-    static const decimal least32 = {.negative = true, .whole = "2147483648"}, most32 = {.whole = "2147483647"};
+    static const decimal least32 = {.negative = true, .whole = "2147483648"},
+                         most32 = {.whole = "2147483647"};
     decimal low, high;
     number_bounds b = {0};
     bool int32 = false;
@@ -73,14 +76,16 @@ static int add_pattern(compiler *c, const json_t *value, bool format, dfa *with)
     lily_err why;
     if (!text) return REFUSE(c, LILY_ARGUMENT, "'%s' must be a string", format ? "format" : "pattern");
     if (!pattern) return REFUSE(c, LILY_UNSUPPORTED, "'format' %.60s is not supported", text);
-    int rc = dfa_of_pattern(&one, pattern, format ? strlen(pattern) : json_string_length(value), &c->g->pattern_work, &why);
+    int rc = dfa_of_pattern(&one, pattern, format ? strlen(pattern) : json_string_length(value),
+                            &c->g->pattern_work, &why);
     if (rc == LILY_OK && with->n_states) {
         rc = dfa_both(&both, &one, with, &c->g->pattern_work, &why);
         dfa_free(&one);
         one = rc == LILY_OK ? both : (dfa){0};
     }
     if (rc == LILY_NO_MEMORY) return lily_no_memory(c->e, 0, "a pattern");
-    if (rc != LILY_OK) return REFUSE(c, (enum lily_code)rc, "'%s': %.200s", format ? "format" : "pattern", why.text);
+    if (rc != LILY_OK)
+        return REFUSE(c, (enum lily_code)rc, "'%s': %.200s", format ? "format" : "pattern", why.text);
     dfa_free(with);
     *with = one;
     return LILY_OK;
@@ -92,7 +97,8 @@ static int add_patterns(compiler *c, const json_t *s, const char *name, dfa *wit
     bool format = strcmp(name, "format") == 0;
     if (!value) return LILY_OK;
     if (!json_is_array(value)) return add_pattern(c, value, format, with);
-    for (size_t i = 0; i < json_array_size(value); i++) TRY(add_pattern(c, json_array_get(value, i), format, with));
+    for (size_t i = 0; i < json_array_size(value); i++)
+        TRY(add_pattern(c, json_array_get(value, i), format, with));
     return LILY_OK;
 }
 
@@ -104,7 +110,9 @@ static int pattern_rule(compiler *c, dfa *d, int64_t low, int64_t high, uint32_t
         lily_err why;
         int rc = dfa_of_length(&limited, d, low, high, &c->g->pattern_work, &why);
         if (rc == LILY_NO_MEMORY) return lily_no_memory(c->e, 0, "a pattern");
-        if (rc != LILY_OK) return REFUSE(c, (enum lily_code)rc, "'minLength' beside 'pattern' or 'format': %.200s", why.text);
+        if (rc != LILY_OK)
+            return REFUSE(c, (enum lily_code)rc, "'minLength' beside 'pattern' or 'format': %.200s",
+                          why.text);
         dfa_free(d);
         *d = limited;
     }
@@ -119,14 +127,17 @@ static bool same_json(const json_t *a, const json_t *b)
 }
 
 /* Schemas repeat the same few patterns: each is made once. */
-static int pattern_string(compiler *c, const json_t *s, int64_t low, int64_t high, uint32_t next, uint32_t *out)
+static int pattern_string(compiler *c, const json_t *s, int64_t low, int64_t high, uint32_t next,
+                          uint32_t *out)
 {
     patterned one = {json_object_get(s, "pattern"), json_object_get(s, "format"), low, high, 0};
     dfa d = {0};
     uint32_t i = 0;
     for (; i < c->n_patterns; i++) {
         const patterned *p = &c->patterns[i];
-        if (p->low == low && p->high == high && same_json(p->pattern, one.pattern) && same_json(p->format, one.format)) break;
+        if (p->low == low && p->high == high && same_json(p->pattern, one.pattern) &&
+            same_json(p->format, one.format))
+            break;
     }
     if (i == MAX_PATTERNS) return REFUSE(c, LILY_UNSUPPORTED, "more than %d patterns", MAX_PATTERNS);
     if (i == c->n_patterns) {

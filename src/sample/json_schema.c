@@ -38,7 +38,7 @@ static void go_back(compiler *c, size_t len)
 
 /* The schema `s` at `name` below the present place (and at `under` below that, NULL: nothing). */
 int json_below(compiler *c, const json_t *s, const char *name, const char *under, uint32_t next,
-                 uint32_t *out)
+               uint32_t *out)
 {
     size_t len = c->place.len;
     go_below(c, name, under);
@@ -65,7 +65,8 @@ static int read_keywords(compiler *c, const json_t *s, unsigned *groups)
         unsigned group = KEYWORD_IGNORED;
         if (strcmp(name, JSON_MERGED) != 0 && !json_keyword_group(name, &group))
             return REFUSE(c, LILY_UNSUPPORTED, "'%.60s' is not supported", name);
-        if ((strcmp(name, "pattern") == 0 || strcmp(name, "format") == 0) && !json_is_string(value) && !merged)
+        if ((strcmp(name, "pattern") == 0 || strcmp(name, "format") == 0) && !json_is_string(value) &&
+            !merged)
             return REFUSE(c, LILY_ARGUMENT, "'%s' must be a string", name);
         *groups |= group;
     }
@@ -103,7 +104,8 @@ int json_read_count(compiler *c, const json_t *s, const char *name, int64_t miss
 /* ---- references ---- */
 
 /* A call of the rule that `target` becomes; compiled later. */
-static int refer(compiler *c, const json_t *target, const char *place, bool merges, uint32_t next, uint32_t *out)
+static int refer(compiler *c, const json_t *target, const char *place, bool merges, uint32_t next,
+                 uint32_t *out)
 {
     size_t i = 0;
     while (i < c->n_refs && (c->refs[i].target != target || c->refs[i].merges != merges)) i++;
@@ -121,7 +123,8 @@ static int find_target(compiler *c, const json_t *s, const json_t **target)
 {
     const char *name = json_string_value(json_object_get(s, "$ref"));
     if (!name) return REFUSE(c, LILY_ARGUMENT, "'$ref' must be a string");
-    if (name[0] != '#') return REFUSE(c, LILY_UNSUPPORTED, "'$ref' to '%.80s': only '#/…' is supported", name);
+    if (name[0] != '#')
+        return REFUSE(c, LILY_UNSUPPORTED, "'$ref' to '%.80s': only '#/…' is supported", name);
     *target = json_schema_at(c->root, name);
     if (!*target) return REFUSE(c, LILY_ARGUMENT, "'$ref' to '%.80s', which does not exist", name);
     return LILY_OK;
@@ -141,7 +144,8 @@ static int flatten(compiler *c, const json_t *s, const json_t **out)
     if (c->nesting == MAX_NESTING) return REFUSE(c, LILY_UNSUPPORTED, "nested deeper than %d", MAX_NESTING);
     TRY(read_keywords(c, s, &groups));
     if (!(groups & (KEYWORD_ALL_OF | KEYWORD_REF))) return LILY_OK;
-    if (list && json_array_size(list) == 0) return REFUSE(c, LILY_ARGUMENT, "'allOf' must be a list of schemas");
+    if (list && json_array_size(list) == 0)
+        return REFUSE(c, LILY_ARGUMENT, "'allOf' must be a list of schemas");
     c->nesting++;
     if (!(*out = json_without(&c->merges, s, combining, 2, c->e))) return (int)c->e->code;
     if (groups & KEYWORD_REF) {
@@ -207,13 +211,16 @@ static const json_t *listed_values(compiler *c, const json_t *list)
     json_t *all = json_array();
     bool only = all != NULL;
     for (size_t i = 0; i < json_array_size(list) && only; i++) {
-        const json_t *s = json_array_get(list, i), *one = json_object_get(s, "const"), *some = json_object_get(s, "enum");
+        const json_t *s = json_array_get(list, i), *one = json_object_get(s, "const"),
+                     *some = json_object_get(s, "enum");
         const char *name;
         json_t *ignored;
         unsigned group = KEYWORD_IGNORED;
         json_object_foreach ((json_t *)s, name, ignored)
-            only = only && json_keyword_group(name, &group) && (group == KEYWORD_VALUES || group == KEYWORD_IGNORED);
-        only = only && (!one != !some) && (one ? json_array_append(all, (json_t *)one) : json_array_extend(all, (json_t *)some)) == 0;
+            only = only && json_keyword_group(name, &group) &&
+                   (group == KEYWORD_VALUES || group == KEYWORD_IGNORED);
+        only = only && (!one != !some) &&
+               (one ? json_array_append(all, (json_t *)one) : json_array_extend(all, (json_t *)some)) == 0;
     }
     if (!only) {
         json_decref(all);
@@ -234,7 +241,8 @@ static int alternatives(compiler *c, const json_t *s, unsigned groups, uint32_t 
     if (n > MAX_ALTERNATIVES)
         return REFUSE(c, LILY_UNSUPPORTED, "'%s' has more than %d schemas", name, MAX_ALTERNATIVES);
     if (groups & ~own && !(beside = json_without(&c->merges, s, &name, 1, c->e))) return (int)c->e->code;
-    if (!beside && own == KEYWORD_ANY_OF && (values = listed_values(c, list))) return schema(c, values, next, out);
+    if (!beside && own == KEYWORD_ANY_OF && (values = listed_values(c, list)))
+        return schema(c, values, next, out);
     const json_t **made = lily_calloc(n, sizeof *made);
     uint32_t *nodes = lily_calloc(n, sizeof *nodes);
     int rc = made && nodes ? alternatives_of(c, list, name, beside, made, nodes, next)

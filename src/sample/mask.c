@@ -179,14 +179,14 @@ size_t lily_token_trie_words(const lily_token_trie *v)
 
 /* ---- one reply ---- */
 
-enum { KEPT = 64 }; /* masks remembered */
+enum { KEPT = 64 };  /* masks remembered */
 enum { REACH = 32 }; /* bytes of a token within which counts are looked at: see lily_mask_allowed */
 
 typedef struct kept {
-    lily_match at;  /* NONE: free */
-    uint64_t used;  /* when, to find the one that rested longest */
+    lily_match at;    /* NONE: free */
+    uint64_t used;    /* when, to find the one that rested longest */
     uint32_t longest; /* bytes of the tokens that were looked at */
-    uint32_t *mask; /* [words] or NULL: not made yet */
+    uint32_t *mask;   /* [words] or NULL: not made yet */
 } kept;
 
 struct lily_mask {
@@ -235,7 +235,8 @@ uint64_t lily_token_trie_cost(const lily_tokenizer *t)
         size_t len = 0;
         if (lily_token_bytes(t, id, &len)) bytes += len;
     }
-    return 2 * bytes * sizeof(trie_node) + n * (sizeof(entry) + sizeof(int32_t)) + (PLAIN + 1 + KEPT) * (n / 8 + 4);
+    return 2 * bytes * sizeof(trie_node) + n * (sizeof(entry) + sizeof(int32_t)) +
+           (PLAIN + 1 + KEPT) * (n / 8 + 4);
 }
 
 /* Only tokens of at most `longest` bytes. */
@@ -245,7 +246,8 @@ static void walk(lily_mask *k, const trie *t, lily_match from, uint32_t longest,
     k->path[0] = from;
     for (uint32_t i = 0; i < t->n;) {
         const trie_node *n = &t->nodes[i];
-        lily_match to = n->depth < longest ? lily_matcher_step(k->m, k->path[n->depth], n->byte) : LILY_MATCH_NONE;
+        lily_match to =
+            n->depth < longest ? lily_matcher_step(k->m, k->path[n->depth], n->byte) : LILY_MATCH_NONE;
         if (to == LILY_MATCH_NONE) {
             i = n->skip;
             continue;
@@ -319,14 +321,15 @@ static int plain_room(lily_mask *k, lily_match at)
 /* What one mask may cost, in ways of the matcher. Texts of common schemas need a few thousand at most. */
 enum { WORK = 1 << 18 };
 
-/* When the walk was cut short by the limit, tokens are missing. The single bytes are among the tokens, so that
- * the reply can always go on. */
+/* When the walk was cut short by the limit, tokens are missing. The single bytes are among the tokens, so
+ * that the reply can always go on. */
 static void add_bytes(lily_mask *k, uint32_t *mask)
 {
     const trie *t = &k->v->all;
     for (uint32_t i = 0; i < t->n; i = t->nodes[i].skip)
         if (lily_matcher_step(k->m, k->at, t->nodes[i].byte) != LILY_MATCH_NONE)
-            for (int32_t id = t->nodes[i].token; id >= 0; id = k->v->twin[id]) mask[id / 32] |= UINT32_C(1) << (id % 32);
+            for (int32_t id = t->nodes[i].token; id >= 0; id = k->v->twin[id])
+                mask[id / 32] |= UINT32_C(1) << (id % 32);
 }
 
 /* The mask of `near`, the state that stands for the present one. */

@@ -29,9 +29,10 @@ typedef struct lily_mask lily_mask;
 /* The vocabulary must outlive it; it holds the grammar. `late`: white space may come first. */
 int lily_mask_new(lily_mask **out, const lily_token_trie *v, lily_grammar *g, bool late, lily_err *e);
 void lily_mask_free(lily_mask *k); /* NULL is allowed */
-/* The tokens that may follow, valid until the next call; those that end the turn if the text is complete. Where
- * a grammar is so wide that this would take long, some are left out, but never all; and where a count is under way,
- * as in a string of limited length, those of more than 32 bytes: masks are then the same for most counts. */
+/* The tokens that may follow, valid until the next call; those that end the turn if the text is complete.
+ * Where a grammar is so wide that this would take long, some are left out, but never all; and where a count
+ * is under way, as in a string of limited length, those of more than 32 bytes: masks are then the same for
+ * most counts. */
 int lily_mask_allowed(lily_mask *k, const uint32_t **mask, lily_err *e);
 /* Goes on over the bytes of a token; *fits: the grammar takes them (else nothing has changed). */
 int lily_mask_take(lily_mask *k, const char *bytes, size_t n, bool *fits, lily_err *e);

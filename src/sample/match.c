@@ -28,7 +28,7 @@ typedef struct way {
 typedef struct state {
     uint32_t ways, n; /* into m->ways, ascending */
     bool complete;
-    uint32_t near;  /* 0: not known yet */
+    uint32_t near; /* 0: not known yet */
     uint32_t n_steps;
     struct {
         uint64_t taken; /* which of the ways (at most 64) took the byte */
@@ -60,10 +60,10 @@ struct lily_matcher {
     way *ways;
     uint32_t n_frames, n_places, n_states, n_ways, room_frames, room_places, room_states, room_ways;
     number_index frame_index, state_index;
-    uint32_t begin; /* a node */
+    uint32_t begin;   /* a node */
     lily_match start; /* NONE: forgotten */
     /* one set that is being made */
-    entry *todo; /* what was added, in order */
+    entry *todo;    /* what was added, in order */
     uint32_t *slot; /* where each of todo stands in seen */
     uint32_t *seen; /* [room_seen] open addressing over todo: index + 1 */
     caller *callers;
@@ -392,7 +392,8 @@ static lily_match step_anew(lily_matcher *m, lily_match from, uint8_t byte)
     const state s = m->states[from];
     uint64_t taken = 0;
     for (uint32_t i = 0; i < s.n && s.n <= 64; i++)
-        if (lily_set_has(&m->g->sets[m->g->nodes[m->ways[s.ways + i].node].arg], byte)) taken |= UINT64_C(1) << i;
+        if (lily_set_has(&m->g->sets[m->g->nodes[m->ways[s.ways + i].node].arg], byte))
+            taken |= UINT64_C(1) << i;
     if (s.n <= 64 && !taken) return LILY_MATCH_NONE;
     for (uint32_t i = 0; i < s.n_steps; i++)
         if (s.steps[i].taken == taken) return s.steps[i].to;
@@ -537,9 +538,8 @@ int lily_matcher_new(lily_matcher **out, lily_grammar *g, bool late, lily_err *e
     m->left = NO_LIMIT;
     m->first_caller = lily_calloc(g->n_rules, sizeof *m->first_caller);
     m->pending = lily_calloc(g->n_rules, sizeof *m->pending);
-    int rc = m->first_caller && m->pending
-                 ? begin(m, e)
-                 : lily_no_memory(e, g->n_rules * sizeof *m->pending, "a matcher");
+    int rc = m->first_caller && m->pending ? begin(m, e)
+                                           : lily_no_memory(e, g->n_rules * sizeof *m->pending, "a matcher");
     if (rc != LILY_OK) {
         lily_matcher_free(m);
         *out = NULL;
@@ -557,8 +557,9 @@ void lily_matcher_free(lily_matcher *m)
 {
     if (!m) return;
     forget_states(m);
-    void *const parts[] = {m->frames, m->places, m->states, m->ways,    m->frame_index.slot, m->state_index.slot,
-                           m->todo,   m->slot,   m->seen,   m->callers, m->first_caller,     m->pending};
+    void *const parts[] = {m->frames,           m->places, m->states, m->ways, m->frame_index.slot,
+                           m->state_index.slot, m->todo,   m->slot,   m->seen, m->callers,
+                           m->first_caller,     m->pending};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) lily_free(parts[i]);
     lily_grammar_let_go(m->g);
     lily_free(m);

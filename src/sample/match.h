@@ -33,7 +33,8 @@ bool lily_matcher_complete(const lily_matcher *m, lily_match at);
 lily_match lily_matcher_tidy(lily_matcher *m, lily_match at, bool *forgotten);
 
 /* The state that stands for `at` and all that differ from it only in counts which play no part within `reach`
- * bytes, always the same `reach`: in a long string or list the same from one character or item to the next. */
+ * bytes, always the same `reach`: in a long string or list the same from one character or item to the next.
+ */
 lily_match lily_matcher_near(lily_matcher *m, lily_match at, uint32_t reach);
 
 /* From now on steps that are not known yet may cost so much in all (ways looked at), and leave some of the

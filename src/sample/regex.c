@@ -45,7 +45,7 @@ static int add(const parser *p, regex_node node, uint32_t *out)
 {
     regex *r = p->r;
     TRY(grow(p, &r->nodes, r->n_nodes, &r->room_nodes, sizeof *r->nodes));
-    r->nodes[*out = r->n_nodes++] = node;
+    r->nodes[ *out = r->n_nodes++] = node;
     return LILY_OK;
 }
 
@@ -153,7 +153,8 @@ static int unicode(parser *p, uint32_t *out)
         return *out <= REGEX_LAST ? LILY_OK : broken(p, "\\u{…}");
     }
     TRY(hex(p, 4, out));
-    if (*out < 0xD800 || *out > 0xDBFF || p->end - p->at < 6 || p->at[0] != '\\' || p->at[1] != 'u') return LILY_OK;
+    if (*out < 0xD800 || *out > 0xDBFF || p->end - p->at < 6 || p->at[0] != '\\' || p->at[1] != 'u')
+        return LILY_OK;
     const unsigned char *before = p->at;
     p->at += 2;
     TRY(hex(p, 4, &low));
@@ -165,9 +166,9 @@ static int unicode(parser *p, uint32_t *out)
 }
 
 static const regex_range digits[] = {{'0', '9'}}, words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
-                         blanks[] = {{9, 13},           {32, 32},         {0xA0, 0xA0},     {0x1680, 0x1680},
-                                     {0x2000, 0x200A},  {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
-                                     {0x3000, 0x3000},  {0xFEFF, 0xFEFF}},
+                         blanks[] = {{9, 13},          {32, 32},         {0xA0, 0xA0},     {0x1680, 0x1680},
+                                     {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
+                                     {0x3000, 0x3000}, {0xFEFF, 0xFEFF}},
                          line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 #define ADD_ALL(p, list) add_all((p), (list), sizeof(list) / sizeof *(list))
 
@@ -189,7 +190,8 @@ static int escape(parser *p, bool in_class, uint32_t *single)
         if (c == 'd' || c == 'D') TRY(ADD_ALL(p, digits));
         if (c == 'w' || c == 'W') TRY(ADD_ALL(p, words));
         if (c == 's' || c == 'S') TRY(ADD_ALL(p, blanks));
-        if (c == 's' && !in_class) p->r->n_ranges--; /* the mark of byte order, a blank to ECMA alone, is left out */
+        if (c == 's' && !in_class)
+            p->r->n_ranges--; /* the mark of byte order, a blank to ECMA alone, is left out */
         return c < 'a' ? negate(p, from) : LILY_OK;
     }
     if (c == 'p' || c == 'P') return refuse(p, "\\p");

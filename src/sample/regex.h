@@ -1,8 +1,8 @@
 /* regex.h - a regular expression of ECMA 262 as a tree.  Private to src/sample.
  *
- * What is regular: characters, classes, escapes \d \D \w \W \s \S \t \n \v \f \r \0 \cX \xHH \uHHHH \u{H…} and of
- * punctuation, groups (also named), quantifiers (also lazy, which accept the same), alternation, ^ and $.
- * LILY_UNSUPPORTED for look-around, back references, \b, \B and \p. */
+ * What is regular: characters, classes, escapes \d \D \w \W \s \S \t \n \v \f \r \0 \cX \xHH \uHHHH \u{H…}
+ * and of punctuation, groups (also named), quantifiers (also lazy, which accept the same), alternation, ^ and
+ * $. LILY_UNSUPPORTED for look-around, back references, \b, \B and \p. */
 #ifndef LILY_SAMPLE_REGEX_H
 #define LILY_SAMPLE_REGEX_H
 
@@ -45,7 +45,6 @@ typedef struct regex {
     uint32_t n_nodes, n_sets, n_ranges, room_nodes, room_sets, room_ranges;
     uint32_t root;
 } regex;
-
 
 /* `n` bytes of UTF-8. */
 int regex_parse(regex *r, const char *text, size_t n, lily_err *e);

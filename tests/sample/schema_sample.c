@@ -1,6 +1,7 @@
-/* schema_sample - a model that chooses at random among the tokens that a schema allows.  A line of standard input is
- * {"schema": S, "seed": N, "texts": K, "tokens": LIMIT}; the answer is a line of JSON: K texts, null for one that was
- * cut at the limit; or {"error": SENTENCE}.  The argument is the folder of the vocabulary. */
+/* schema_sample - a model that chooses at random among the tokens that a schema allows.  A line of standard
+ * input is
+ * {"schema": S, "seed": N, "texts": K, "tokens": LIMIT}; the answer is a line of JSON: K texts, null for one
+ * that was cut at the limit; or {"error": SENTENCE}.  The argument is the folder of the vocabulary. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +26,8 @@ static uint32_t below(world *w, uint32_t n)
     return random[0] % n;
 }
 
-/* A random one of the allowed tokens, -1: there is none.  Each first byte is as likely as any other, and half of the
- * time it is one of `ends` if there are such: texts would hardly end otherwise. */
+/* A random one of the allowed tokens, -1: there is none.  Each first byte is as likely as any other, and half
+ * of the time it is one of `ends` if there are such: texts would hardly end otherwise. */
 static int32_t choose(world *w, const uint32_t *mask, const char *ends)
 {
     int32_t picked[256], list[256], n = 0;
@@ -59,14 +60,16 @@ static int sample(world *w, lily_grammar *g, int limit, json_t *texts, lily_err 
         bool may_end = mask[w->end / 32] >> (w->end % 32) & 1;
         /* the longer the text, the more it wants to end */
         int32_t id = choose(w, mask, i < limit / 8 ? "" : i < limit / 2 ? "\"]}" : "\"]}0n");
-        if (id < 0 && !may_end) return lily_fail(e, LILY_INTERNAL, "nothing is allowed after %.200s", lily_buf_str(&text));
+        if (id < 0 && !may_end)
+            return lily_fail(e, LILY_INTERNAL, "nothing is allowed after %.200s", lily_buf_str(&text));
         whole = may_end && (id < 0 || below(w, 2));
         if (whole) break;
         size_t n;
         const char *bytes = lily_token_bytes(w->t, id, &n);
         lily_buf_add(&text, bytes, n);
         TRY(lily_mask_take(k, bytes, n, &fits, e));
-        if (!fits) return lily_fail(e, LILY_INTERNAL, "an allowed token does not fit: %.200s", lily_buf_str(&text));
+        if (!fits)
+            return lily_fail(e, LILY_INTERNAL, "an allowed token does not fit: %.200s", lily_buf_str(&text));
     }
     json_array_append_new(texts, whole ? json_stringn(lily_buf_str(&text), text.len) : json_null());
     lily_buf_free(&text);

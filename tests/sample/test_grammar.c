@@ -99,7 +99,8 @@ static void test_ambiguous(void **state)
     for (int i = 0; i < 100; i++) {
         char close[8];
         snprintf(close, sizeof close, "%d.", i);
-        uint32_t one = lily_grammar_call(g, rule, lily_grammar_text(g, close, strlen(close), LILY_GRAMMAR_END));
+        uint32_t one =
+            lily_grammar_call(g, rule, lily_grammar_text(g, close, strlen(close), LILY_GRAMMAR_END));
         any = lily_grammar_split(g, any, lily_grammar_text(g, "(", 1, one));
     }
     lily_grammar_set_rule(g, rule, any);
@@ -136,12 +137,13 @@ static void test_repeat(void **state)
     lily_grammar_set_rule(g, ab, lily_grammar_text(g, "ab", 2, LILY_GRAMMAR_END));
     lily_grammar_set_rule(g, c, lily_grammar_text(g, "c", 1, LILY_GRAMMAR_END));
     uint32_t start = lily_grammar_repeated(
-        g, ab, 2, 4, lily_grammar_repeated(g, c, 0, UINT32_MAX, lily_grammar_text(g, ".", 1, LILY_GRAMMAR_END)));
+        g, ab, 2, 4,
+        lily_grammar_repeated(g, c, 0, UINT32_MAX, lily_grammar_text(g, ".", 1, LILY_GRAMMAR_END)));
     start = lily_grammar_split(g, start, lily_grammar_repeated(g, c, 2, 1000000000, LILY_GRAMMAR_END));
     check_ok(lily_grammar_finish(g, start, start, &e), &e);
     check_ok(lily_matcher_new(&m, g, false, &e), &e);
     static const char *const yes[] = {"abab.", "abababab.", "ababccccc.", "cc", "ccccccc"},
-                            *const no[] = {"ab.", "ababababab", "c", "abacc", "cca", ""};
+                             *const no[] = {"ab.", "ababababab", "c", "abacc", "cca", ""};
     for (size_t i = 0; i < 5; i++) assert_true(lily_matcher_complete(m, run(m, yes[i])));
     for (size_t i = 0; i < 6; i++) assert_false(lily_matcher_complete(m, run(m, no[i])));
     lily_matcher_free(m);
@@ -154,9 +156,10 @@ static void test_loops(void **state)
     (void)state;
     for (int empty = 0; empty < 2; empty++) {
         lily_err e;
-            lily_grammar *g;
+        lily_grammar *g;
         check_ok(lily_grammar_new(&g, &e), &e);
-        uint32_t blank = lily_grammar_rule(g), rule = lily_grammar_rule(g), x = lily_grammar_text(g, "x", 1, 0);
+        uint32_t blank = lily_grammar_rule(g), rule = lily_grammar_rule(g),
+                 x = lily_grammar_text(g, "x", 1, 0);
         lily_grammar_set_rule(g, blank, empty ? lily_grammar_split(g, x, LILY_GRAMMAR_END) : x);
         uint32_t a = lily_grammar_call(g, blank, lily_grammar_call(g, rule, x));
         lily_grammar_set_rule(g, rule, lily_grammar_split(g, a, x));
@@ -170,12 +173,8 @@ static void test_loops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_tidy),
-        cmocka_unit_test(test_endless),
-        cmocka_unit_test(test_ambiguous),
-        cmocka_unit_test(test_repeat),
-        cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_calls),     cmocka_unit_test(test_tidy),   cmocka_unit_test(test_endless),
+        cmocka_unit_test(test_ambiguous), cmocka_unit_test(test_repeat), cmocka_unit_test(test_loops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,12 +83,14 @@ static void test_all_bits(void **state)
     }
 }
 
-/* One reply, in which masks are remembered from one count to others: a string and a list, up to their limits. */
+/* One reply, in which masks are remembered from one count to others: a string and a list, up to their limits.
+ */
 static void test_counts(void **state)
 {
     (void)state;
-    lily_grammar *g = compile("{\"type\":\"array\",\"minItems\":40,\"maxItems\":45,\"items\":{\"type\":\"string\","
-                              "\"minLength\":50,\"maxLength\":100}}");
+    lily_grammar *g =
+        compile("{\"type\":\"array\",\"minItems\":40,\"maxItems\":45,\"items\":{\"type\":\"string\","
+                "\"minLength\":50,\"maxLength\":100}}");
     lily_err e;
     lily_mask *k;
     bool takes;
@@ -201,11 +203,8 @@ int main(void)
     end_of_turn = lily_token_find(tokenizer, "<|im_end|>", 10);
     if (lily_token_trie_new(&vocab, tokenizer, &end_of_turn, 1, &e) != LILY_OK) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_bits),
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_take),
-        cmocka_unit_test(test_many_states),
-        cmocka_unit_test(test_lost_memory),
+        cmocka_unit_test(test_all_bits),    cmocka_unit_test(test_counts),      cmocka_unit_test(test_take),
+        cmocka_unit_test(test_many_states), cmocka_unit_test(test_lost_memory),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     lily_token_trie_free(vocab);
