@@ -146,12 +146,21 @@ static void splice_tail(turn_look *t, const lily_replied *r)
     splice(t, r->turn + at, r->n_turn - at);
 }
 
+/* Notes are made of no others; but some come from the disk. */
+static bool has_text(const lily_tokenizer *k, const lily_replied *r)
+{
+    size_t n;
+    for (size_t i = 0; i < r->n_turn; i++)
+        if (!lily_token_bytes(k, r->turn[i], &n) || lily_token_is_special(k, r->turn[i])) return false;
+    return true;
+}
+
 static bool take(void *user, const lily_replied *r)
 {
     turn_look *t = user;
     const json_t *m = t->message;
     bool thought = r->n_turn && r->turn[0] == t->think, shown = t->n && t->id[0] == t->think;
-    if (!same_text(json_object_get(m, "content"), r->content, r->n_content) ||
+    if (!has_text(t->k, r) || !same_text(json_object_get(m, "content"), r->content, r->n_content) ||
         !same_calls(json_object_get(m, "tool_calls"), r->calls, r->n_calls) || (shown && !thought))
         return false;
     if (thought && !shown) {

@@ -328,12 +328,46 @@ static void test_several_turns(void **state)
     close_talk(&t);
 }
 
+/* A store that was read from the disk may hold anything. */
+static void test_forged_notes(void **state)
+{
+    (void)state;
+    const int32_t forged[] = {lily_token_find(tokenizer, "<|im_start|>", 12), lily_tokenizer_n_vocab(tokenizer), -1,
+                              INT32_MAX};
+    for (size_t i = 0; i < sizeof forged / sizeof *forged; i++) {
+        lily_err e = {0};
+        talk t;
+        open_talk(&t);
+        add(&t, "{\"role\":\"user\",\"content\":\"Hi\"}");
+        render(&t, NO_THINK, true);
+        uint32_t from = t.prompt.turns[0];
+        lily_ids turn = {0};
+        for (size_t k = from; k < t.prompt.ids.n; k++) check_ok(lily_ids_add(&turn, t.prompt.ids.id[k], &e), &e);
+        check_ok(lily_ids_add(&turn, forged[i], &e), &e);
+        lily_replied r = {.turn = turn.id, .n_turn = turn.n, .ended = true, .content = "Hello.", .n_content = 6,
+                          .reasoning = "", .calls = ""};
+        check_ok(lily_replies_add(t.replies, lily_replies_key_add(lily_replies_key_start(), t.prompt.ids.id, from), &r, &e),
+                 &e);
+        add(&t, "{\"role\":\"assistant\",\"content\":\"Hello.\"}");
+        add(&t, "{\"role\":\"user\",\"content\":\"And?\"}");
+        render(&t, PRESERVE, true);
+        talk plain = {.messages = t.messages, .tools = t.tools};
+        render(&plain, PRESERVE, false);
+        assert_int_equal(t.prompt.ids.n, plain.prompt.ids.n);
+        assert_memory_equal(t.prompt.ids.id, plain.prompt.ids.id, t.prompt.ids.n * sizeof(int32_t));
+        lily_chat_prompt_free(&plain.prompt);
+        lily_ids_free(&turn);
+        close_talk(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_turns),     cmocka_unit_test(test_changed_messages),
         cmocka_unit_test(test_other_beginning), cmocka_unit_test(test_hidden_thought),
         cmocka_unit_test(test_cut_replies),     cmocka_unit_test(test_several_turns),
+        cmocka_unit_test(test_forged_notes),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
