@@ -20,28 +20,50 @@ static json_t *keep(json_merges *m, json_t *made)
     return made && m->made && json_array_append_new(m->made, made) == 0 ? made : NULL;
 }
 
+static struct json_merge_pair *find_pair(const json_merges *m, const json_t *a, const json_t *b)
+{
+    uint64_t hash = ((uint64_t)(uintptr_t)a * 31 + (uint64_t)(uintptr_t)b) * UINT64_C(0x9E3779B97F4A7C15);
+    size_t at = (size_t)(hash >> 32) & (m->room_pairs - 1);
+    while (m->pairs[at].both && (m->pairs[at].a != a || m->pairs[at].b != b))
+        at = (at + 1) & (m->room_pairs - 1);
+    return &m->pairs[at];
+}
+
+/* Room for another pair; the room is a power of two, more than twice what it holds. */
+static bool pair_room(json_merges *m)
+{
+    if (m->room_pairs > 2 * (m->n_pairs + 1)) return true;
+    json_merges larger = *m;
+    larger.room_pairs = m->room_pairs ? m->room_pairs * 2 : 32;
+    larger.pairs = lily_calloc(larger.room_pairs, sizeof *larger.pairs);
+    if (!larger.pairs) return false;
+    for (size_t i = 0; i < m->room_pairs; i++)
+        if (m->pairs[i].both) *find_pair(&larger, m->pairs[i].a, m->pairs[i].b) = m->pairs[i];
+    lily_free(m->pairs);
+    *m = larger;
+    return true;
+}
+
 const json_t *json_all_of(json_merges *m, const json_t *a, const json_t *b)
 {
     if (json_is_true(a) || a == b) return b;
     if (json_is_true(b)) return a;
-    for (size_t i = 0; i < m->n_pairs; i++)
-        if (m->pairs[i].a == a && m->pairs[i].b == b) return m->pairs[i].both;
-    if (m->n_pairs == m->room_pairs) {
-        size_t more = m->room_pairs ? m->room_pairs * 2 : 16;
-        void *pairs = lily_realloc(m->pairs, more, sizeof *m->pairs);
-        if (!pairs) return NULL;
-        m->pairs = pairs;
-        m->room_pairs = more;
-    }
+    if (!pair_room(m)) return NULL;
+    struct json_merge_pair *pair = find_pair(m, a, b);
+    if (pair->both) return pair->both;
     json_t *both = keep(m, json_pack("{s:[OO]}", "allOf", a, b));
     if (!both) return NULL;
-    m->pairs[m->n_pairs].a = a;
-    m->pairs[m->n_pairs].b = b;
-    m->pairs[m->n_pairs++].both = both;
+    *pair = (struct json_merge_pair){a, b, both};
+    m->n_pairs++;
     return both;
 }
 
 /* ---- one keyword ---- */
+
+static int too_large(lily_err *e)
+{
+    return lily_fail(e, LILY_UNSUPPORTED, "schemas that must hold together are too large");
+}
 
 typedef struct merging {
     json_merges *m;
@@ -95,11 +117,6 @@ static int merge_types(merging *g, const json_t *a, const json_t *b)
     return set(g, "type", both);
 }
 
-static int too_large(lily_err *e)
-{
-    return lily_fail(e, LILY_UNSUPPORTED, "schemas that must hold together are too large");
-}
-
 /* The values that both list. */
 static int merge_listed(merging *g, const json_t *a, const json_t *b)
 {
@@ -141,7 +158,10 @@ static int merge_bound(const merging *g, const char *name, int side, const json_
 
 static int append_all(const merging *g, json_t *list, const json_t *value)
 {
+    size_t pairs = json_array_size(list) * json_array_size(value) / 8;
     int failed = 0;
+    if (pairs >= g->m->left) return too_large(g->e);
+    g->m->left -= (uint32_t)pairs;
     if (!json_is_array(value)) failed = json_array_append(list, (json_t *)value);
     for (size_t i = 0; i < json_array_size(value) && !failed; i++)
         if (!has_item(list, json_array_get(value, i)))

@@ -13,10 +13,10 @@
 /* Schemas that merging has made, by the two that each stands for; they live until the end. */
 typedef struct json_merges {
     json_t *made; /* array */
-    struct {
+    struct json_merge_pair {
         const json_t *a, *b;
         json_t *both;
-    } * pairs;
+    } * pairs; /* [room_pairs] by hash; both NULL: free */
     size_t n_pairs, room_pairs;
     uint32_t left; /* keywords that may still be copied */
 } json_merges;

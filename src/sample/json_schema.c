@@ -132,6 +132,13 @@ static int find_target(compiler *c, const json_t *s, const json_t **target)
 
 /* ---- schemas that hold together ---- */
 
+/* What merging has told, with the present place. */
+static int told_at(compiler *c)
+{
+    if (c->e->code == LILY_NO_MEMORY) return LILY_NO_MEMORY;
+    return lily_err_prefix(c->e, "%.400s", lily_buf_str(&c->place));
+}
+
 /* One schema of s and all that its allOf and $ref say; *out has neither. */
 static int flatten(compiler *c, const json_t *s, const json_t **out)
 {
@@ -147,18 +154,18 @@ static int flatten(compiler *c, const json_t *s, const json_t **out)
     if (list && json_array_size(list) == 0)
         return REFUSE(c, LILY_ARGUMENT, "'allOf' must be a list of schemas");
     c->nesting++;
-    if (!(*out = json_without(&c->merges, s, combining, 2, c->e))) return (int)c->e->code;
+    if (!(*out = json_without(&c->merges, s, combining, 2, c->e))) return told_at(c);
     if (groups & KEYWORD_REF) {
         TRY(find_target(c, s, &target));
         TRY(flatten(c, target, &one));
-        if (!(*out = json_merge(&c->merges, one, *out, c->e))) return (int)c->e->code;
+        if (!(*out = json_merge(&c->merges, one, *out, c->e))) return told_at(c);
     }
     for (size_t i = 0; i < json_array_size(list); i++) {
         char number[24];
         snprintf(number, sizeof number, "%zu", i);
         go_below(c, "allOf", number);
         TRY(flatten(c, json_array_get(list, i), &one));
-        if (!(*out = json_merge(&c->merges, *out, one, c->e))) return (int)c->e->code;
+        if (!(*out = json_merge(&c->merges, *out, one, c->e))) return told_at(c);
         go_back(c, len);
     }
     c->nesting--;
@@ -186,7 +193,7 @@ static int alternative(compiler *c, const json_t *beside, const json_t *s, const
     if (!beside) return LILY_OK;
     TRY(flatten(c, s, out));
     *out = json_merge(&c->merges, beside, *out, c->e);
-    return *out ? LILY_OK : (int)c->e->code;
+    return *out ? LILY_OK : told_at(c);
 }
 
 static int alternatives_of(compiler *c, const json_t *list, const char *name, const json_t *beside,
@@ -240,7 +247,7 @@ static int alternatives(compiler *c, const json_t *s, unsigned groups, uint32_t 
     if (n == 0) return REFUSE(c, LILY_ARGUMENT, "'%s' must be a list of schemas", name);
     if (n > MAX_ALTERNATIVES)
         return REFUSE(c, LILY_UNSUPPORTED, "'%s' has more than %d schemas", name, MAX_ALTERNATIVES);
-    if (groups & ~own && !(beside = json_without(&c->merges, s, &name, 1, c->e))) return (int)c->e->code;
+    if (groups & ~own && !(beside = json_without(&c->merges, s, &name, 1, c->e))) return told_at(c);
     if (!beside && own == KEYWORD_ANY_OF && (values = listed_values(c, list)))
         return schema(c, values, next, out);
     const json_t **made = lily_calloc(n, sizeof *made);

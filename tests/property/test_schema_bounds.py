@@ -58,6 +58,8 @@ SCHEMAS = {
     "distances": {"pattern": "a.{200}b"},
     "characters": {"pattern": "^[" + "".join(chr(0x4e00 + 2 * i) for i in range(240)) + "]{1,20}$"},
     "patterns together": {"allOf": [{"pattern": a + ".*" + b} for a, b in zip("abcdefgh", "ijklmnop")]},
+    "required together": {"allOf": [{"required": [f"r{i}" for i in range(2000)]} for _ in range(60)]},
+    "members together": {"allOf": [members(2000, lambda i, k=k: {"minLength": k + i}) for k in range(20)]},
     "merged for ever": {"allOf": [{"$ref": "#/$defs/a"}, {"properties": {"x": {"$ref": "#"}, "y": {"allOf": [{"$ref": "#"}, {"$ref": "#/$defs/a"}]}}}],
                         "$defs": {"a": {"properties": {"x": {"$ref": "#"}, "y": {"$ref": "#/$defs/a"}}}}},
     "back to itself": {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "null"}]},

@@ -271,7 +271,7 @@ static const struct {
     {"{\"type\":\"number\",\"minimum\":1,\"maximum\":0.5}", "no finite text fits it", LILY_ARGUMENT},
     {"{\"allOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}", "no finite text fits it", LILY_ARGUMENT},
     {"{\"allOf\":[{\"$ref\":\"#\"}]}", "nested deeper than", LILY_UNSUPPORTED},
-    {"{\"allOf\":[{\"oneOf\":[{\"const\":1}]},{\"oneOf\":[{\"const\":2}]}]}", "'oneOf' in two schemas", LILY_UNSUPPORTED},
+    {"{\"allOf\":[{\"oneOf\":[{\"const\":1}]},{\"oneOf\":[{\"const\":2}]}]}", "#/allOf/1: 'oneOf' in two schemas", LILY_UNSUPPORTED},
     {"{\"enum\":[\"a\"],\"minLength\":1}", "'minLength' beside 'enum'", LILY_UNSUPPORTED},
     {"[]", "#: a schema must be", LILY_ARGUMENT},
     {"false", "no finite text fits it", LILY_ARGUMENT},
