@@ -99,7 +99,8 @@ static bool is_blank(const lily_tokenizer *k, const int32_t *id, size_t n)
     return true;
 }
 
-/* How far a and b say the same: the last place where both have whole tokens.  An added token is equal to itself only. */
+/* How far a and b say the same: the last place where both have whole tokens.  An added token is equal to itself
+ * only. */
 static void common(const lily_tokenizer *k, const int32_t *a, size_t na, const int32_t *b, size_t nb, size_t *end_a,
                    size_t *end_b)
 {

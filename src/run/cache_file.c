@@ -161,8 +161,8 @@ int lily_cache_read_into(const lily_cache_file *f, const lily_cache_section *s, 
 int lily_cache_read(const lily_cache_file *f, const lily_cache_section *s, size_t limit, lily_buf *out, lily_err *e)
 {
     if (s->bytes > limit)
-        return lily_fail(e, LILY_FORMAT, "a section has %llu bytes, at most %zu are allowed", (unsigned long long)s->bytes,
-                         limit);
+        return lily_fail(e, LILY_FORMAT, "a section has %llu bytes, at most %zu are allowed",
+                         (unsigned long long)s->bytes, limit);
     if (!lily_buf_reserve(out, (size_t)s->bytes)) return lily_no_memory(e, (size_t)s->bytes, "a file of the cache");
     TRY(lily_cache_read_into(f, s, out->data + out->len, (size_t)s->bytes, e));
     out->len += (size_t)s->bytes;
@@ -221,12 +221,12 @@ static void sync_folder(const char *dir)
     close(fd);
 }
 
-static int put_in_place(lily_cache_writer *w, const char *path, lily_err *e)
+static int put_in_place(lily_cache_writer *w, const char *path, bool sync, lily_err *e)
 {
     uint8_t head[CONTENT];
     put_head(w, head);
     TRY(write_all(w->fd, 0, head, sizeof head, e));
-    if (fsync(w->fd) != 0) return lily_fail(e, LILY_IO, "writing the cache failed: %s", strerror(errno));
+    if (sync && fsync(w->fd) != 0) return lily_fail(e, LILY_IO, "writing the cache failed: %s", strerror(errno));
     if (rename(w->temporary, path) != 0) return lily_fail(e, LILY_IO, "%s: %s", lily_path_base(path), strerror(errno));
     return LILY_OK;
 }
@@ -238,16 +238,16 @@ static void end_writer(lily_cache_writer *w)
     *w = (lily_cache_writer){.fd = -1};
 }
 
-int lily_cache_commit(lily_cache_writer *w, const char *dir, const char *name, lily_err *e)
+int lily_cache_commit(lily_cache_writer *w, const char *dir, const char *name, bool sync, lily_err *e)
 {
     char *path = lily_path_join(dir, name);
-    int rc = path ? put_in_place(w, path, e) : lily_no_memory(e, strlen(dir), "a path");
+    int rc = path ? put_in_place(w, path, sync, e) : lily_no_memory(e, strlen(dir), "a path");
     lily_free(path);
     if (rc != LILY_OK) {
         lily_cache_abandon(w);
         return rc;
     }
-    sync_folder(dir);
+    if (sync) sync_folder(dir);
     end_writer(w);
     return LILY_OK;
 }

@@ -70,8 +70,9 @@ int lily_cache_create(lily_cache_writer *w, const char *dir, enum lily_cache_kin
 /* Begins a section; what is written next is its content. */
 int lily_cache_begin(lily_cache_writer *w, enum lily_cache_type type, uint32_t number, lily_err *e);
 int lily_cache_write(lily_cache_writer *w, const void *data, size_t n, lily_err *e);
-/* The file is complete and becomes dir/name.  Either this or ABANDON ends every writer that was created. */
-int lily_cache_commit(lily_cache_writer *w, const char *dir, const char *name, lily_err *e);
+/* The file is complete and becomes dir/name.  Either this or ABANDON ends every writer that was created.  `sync`: it is
+ * on the disk then, which takes a while; else a power cut may leave it damaged, which a reader finds. */
+int lily_cache_commit(lily_cache_writer *w, const char *dir, const char *name, bool sync, lily_err *e);
 void lily_cache_abandon(lily_cache_writer *w);
 
 #endif

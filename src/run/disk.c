@@ -40,8 +40,8 @@ static int make_identity(lily_disk *d, lily_err *e)
     char layout[64];
     m->ops->state_layout(m->dev, layout, sizeof layout);
     uint64_t rows = hash_rows(hash_rows(0xcbf29ce484222325u, m->decode, &device), m->prefill, &device);
-    lily_buf_printf(&d->identity, "lily %s %s\ncheckpoint %s\nstate %s\nrows %016" PRIx64 "\n", LILY_VERSION, LILY_COMMIT,
-                    lily_ckpt_fingerprint(m->ckpt), layout, rows);
+    lily_buf_printf(&d->identity, "lily %s %s\ncheckpoint %s\nstate %s\nrows %016" PRIx64 "\n", LILY_VERSION,
+                    LILY_COMMIT, lily_ckpt_fingerprint(m->ckpt), layout, rows);
     return lily_buf_ok(&d->identity, "the cache's identity", e);
 }
 
@@ -146,7 +146,8 @@ void disk_touch(const lily_disk *d, const char *name)
 }
 
 /* The positions with a recurrent state: ascending, the last one after all tokens. */
-static int take_positions(const lily_disk *d, const lily_cache_file *f, const int32_t *tokens, disk_entry *x, lily_err *e)
+static int take_positions(const lily_disk *d, const lily_cache_file *f, const int32_t *tokens, disk_entry *x,
+                          lily_err *e)
 {
     uint32_t at[LILY_CACHE_SECTIONS], n = 0;
     for (uint32_t i = 0; i < f->n_sections; i++) {
@@ -406,7 +407,7 @@ void lily_disk_save_replies(lily_disk *d, lily_replies *r)
         if (rc == LILY_OK) rc = lily_cache_write(&w, d->identity.data, d->identity.len, &e);
         if (rc == LILY_OK) rc = lily_cache_begin(&w, LILY_CACHE_SAID, 0, &e);
         if (rc == LILY_OK) rc = lily_cache_write(&w, bytes.data, bytes.len, &e);
-        if (rc == LILY_OK) rc = lily_cache_commit(&w, d->dir, REPLIES, &e);
+        if (rc == LILY_OK) rc = lily_cache_commit(&w, d->dir, REPLIES, true, &e);
         else lily_cache_abandon(&w);
     }
     if (rc != LILY_OK) lily_log(LILY_LOG_WARN, "cache: %s", e.text);

@@ -34,8 +34,8 @@ int lily_disk_load(lily_disk *d, lily_session *s, const int32_t *tokens, uint32_
 /* Whether the conversation is there as it is now. */
 bool lily_disk_has(const lily_disk *d, const lily_session *s);
 /* Writes the conversation, and removes those that are the beginning of it.  `stop` is asked between pieces (NULL:
- * never): LILY_CANCELLED, and nothing has changed. */
-int lily_disk_save(lily_disk *d, const lily_session *s, bool (*stop)(void *user), void *user, lily_err *e);
+ * never): LILY_CANCELLED, and nothing has changed.  `sync`: waits until the disk has it. */
+int lily_disk_save(lily_disk *d, const lily_session *s, bool sync, bool (*stop)(void *user), void *user, lily_err *e);
 
 /* The replies that were sampled, without which a conversation that comes back as JSON would not be found.  Save adds
  * to those that another process wrote. */

@@ -189,7 +189,7 @@ static void drop_beginnings(lily_disk *d, const disk_entry *x, const int32_t *to
     }
 }
 
-int lily_disk_save(lily_disk *d, const lily_session *s, bool (*stop)(void *user), void *user, lily_err *e)
+int lily_disk_save(lily_disk *d, const lily_session *s, bool sync, bool (*stop)(void *user), void *user, lily_err *e)
 {
     disk_entry x = {0};
     lily_cache_writer w;
@@ -203,7 +203,7 @@ int lily_disk_save(lily_disk *d, const lily_session *s, bool (*stop)(void *user)
         lily_cache_abandon(&w);
         return rc;
     }
-    TRY(lily_cache_commit(&w, d->dir, x.name, e));
+    TRY(lily_cache_commit(&w, d->dir, x.name, sync, e));
     TRY(disk_add(d, &x, e));
     drop_beginnings(d, &x, tokens);
     disk_trim(d);

@@ -66,13 +66,14 @@ void lily_pool_free(lily_pool *p)
 }
 
 /* Each is tried once for each use: a disk that is full is not written to again and again.  False: it was stopped. */
-static bool store(lily_pool *p, entry *i, bool (*stop)(void *user), void *user)
+static bool store(lily_pool *p, entry *i, bool sync, bool (*stop)(void *user), void *user)
 {
     lily_err e;
     uint32_t n;
     if (!p->disk || i->stored == i->used) return true;
     (void)lily_session_tokens(i->s, &n);
-    int rc = n < WORTH_STORING || lily_disk_has(p->disk, i->s) ? LILY_OK : lily_disk_save(p->disk, i->s, stop, user, &e);
+    bool done = n < WORTH_STORING || lily_disk_has(p->disk, i->s);
+    int rc = done ? LILY_OK : lily_disk_save(p->disk, i->s, sync, stop, user, &e);
     if (rc == LILY_CANCELLED) return false;
     if (rc != LILY_OK) lily_log(LILY_LOG_WARN, "cache: %s", e.text);
     i->stored = i->used;
@@ -82,14 +83,14 @@ static bool store(lily_pool *p, entry *i, bool (*stop)(void *user), void *user)
 bool lily_pool_store(lily_pool *p, bool (*stop)(void *user), void *user)
 {
     for (entry *i = p->at; i < p->at + MOST; i++)
-        if (i->s && !i->runs && !store(p, i, stop, user)) return false;
+        if (i->s && !i->runs && !store(p, i, true, stop, user)) return false;
     return true;
 }
 
-/* Gives up for want of room. */
+/* Gives up for want of room, which a request may be waiting for: the disk is not. */
 static void put_away(lily_pool *p, entry *i)
 {
-    (void)store(p, i, NULL, NULL);
+    (void)store(p, i, false, NULL, NULL);
     p->evicted_sessions++;
     give_up(i);
 }

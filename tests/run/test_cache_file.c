@@ -51,7 +51,7 @@ static int write_file(const scratch *s, lily_err *e)
     if (rc == LILY_OK) rc = lily_cache_write(&w, big, 1000, e);
     if (rc == LILY_OK) rc = lily_cache_write(&w, big + 1000, BIG - 1000, e);
     if (rc == LILY_OK) rc = lily_cache_begin(&w, LILY_CACHE_SAID, 0, e);
-    if (rc == LILY_OK) return lily_cache_commit(&w, s->path, "a.lilycache", e);
+    if (rc == LILY_OK) return lily_cache_commit(&w, s->path, "a.lilycache", true, e);
     lily_cache_abandon(&w);
     return rc;
 }

@@ -91,7 +91,7 @@ static void a_conversation_comes_back(void **state)
     uint32_t at[LILY_SNAPSHOTS + 1], n;
     read_prompt(s, text, PROMPT);
     assert_false(lily_disk_has(d, s));
-    check_ok(lily_disk_save(d, s, NULL, NULL, &e), &e);
+    check_ok(lily_disk_save(d, s, true, NULL, NULL, &e), &e);
     assert_true(lily_disk_has(d, s));
     assert_int_equal(files(*state, name), 1);
     /* Another process. */
@@ -122,7 +122,7 @@ static void a_part_comes_back(void **state)
     lily_disk *d = open_disk(*state, 0);
     int32_t other[PROMPT];
     read_prompt(s, text, PROMPT);
-    check_ok(lily_disk_save(d, s, NULL, NULL, &e), &e);
+    check_ok(lily_disk_save(d, s, true, NULL, NULL, &e), &e);
     memcpy(other, text, sizeof other);
     other[250] ^= 1;
     assert_int_equal(lily_disk_prefix(d, other, PROMPT), 200);
@@ -148,7 +148,7 @@ static void what_goes_on_takes_the_place(void **state)
     lily_disk *d = open_disk(*state, 0);
     for (uint32_t n = 250; n <= PROMPT; n += 25) {
         read_prompt(s, text, n);
-        check_ok(lily_disk_save(d, s, NULL, NULL, &e), &e);
+        check_ok(lily_disk_save(d, s, true, NULL, NULL, &e), &e);
     }
     assert_int_equal(files(*state, name), 1);
     lily_session *other = fresh();
@@ -156,7 +156,7 @@ static void what_goes_on_takes_the_place(void **state)
     memcpy(branch, text, sizeof branch);
     branch[210] ^= 1;
     read_prompt(other, branch, PROMPT);
-    check_ok(lily_disk_save(d, other, NULL, NULL, &e), &e);
+    check_ok(lily_disk_save(d, other, false, NULL, NULL, &e), &e);
     assert_int_equal(files(*state, name), 2);
     lily_disk_clear(d);
     assert_int_equal(files(*state, name), 0);
@@ -182,7 +182,7 @@ static void a_stopped_save_leaves_nothing(void **state)
     for (; rc == LILY_CANCELLED; asked++) {
         int countdown = asked;
         assert_int_equal(files(*state, name), 0);
-        rc = lily_disk_save(d, s, at_once, &countdown, &e);
+        rc = lily_disk_save(d, s, true, at_once, &countdown, &e);
     }
     check_ok(rc, &e);
     assert_in_range(asked, 4, 20);    /* before each state, and each piece of rows */
@@ -199,7 +199,7 @@ static void damage_is_found(void **state)
     lily_session *s = fresh();
     lily_disk *d = open_disk(dir, 0);
     read_prompt(s, text, PROMPT);
-    check_ok(lily_disk_save(d, s, NULL, NULL, &e), &e);
+    check_ok(lily_disk_save(d, s, true, NULL, NULL, &e), &e);
     assert_int_equal(files(dir, name), 1);
     char *path = lily_path_join(dir->path, name);
     check_ok(lily_file_read(&good, path, LIMIT, &e), &e);
@@ -237,7 +237,7 @@ static void limit_and_use(void **state)
     lily_disk *d = open_disk(*state, 0);
     lily_buf one = {0};
     read_prompt(s, text, PROMPT);
-    check_ok(lily_disk_save(d, s, NULL, NULL, &e), &e);
+    check_ok(lily_disk_save(d, s, true, NULL, NULL, &e), &e);
     files(*state, name);
     char *path = lily_path_join(((const scratch *)*state)->path, name);
     check_ok(lily_file_read(&one, path, LIMIT, &e), &e);
@@ -250,7 +250,7 @@ static void limit_and_use(void **state)
         other[i][0] = i + 1;
         lily_session *o = fresh(), *used = fresh();
         read_prompt(o, other[i], PROMPT);
-        check_ok(lily_disk_save(d, o, NULL, NULL, &e), &e);
+        check_ok(lily_disk_save(d, o, false, NULL, NULL, &e), &e);
         check_ok(lily_disk_load(d, used, text, PROMPT, &e), &e);    /* the first one is used all the time */
         assert_true(files(*state, name) <= 3);
         lily_session_free(used);
@@ -316,7 +316,7 @@ static void memory_fails_anywhere(void **state)
     rc = LILY_NO_MEMORY;
     for (int64_t n = 0; rc != LILY_OK; n++) {
         lily_mem_fail_after(n);
-        rc = lily_disk_save(d, s, NULL, NULL, &e);
+        rc = lily_disk_save(d, s, true, NULL, NULL, &e);
         lily_mem_fail_after(-1);
         assert_true(rc == LILY_OK || rc == LILY_NO_MEMORY);
     }
