@@ -20,7 +20,10 @@
 
 static const char SUFFIX[] = ".lilycache", REPLIES[] = "replies.lilycache", TEMPORARY[] = "tmp-";
 
-enum { STALE_SECONDS = 3600 };      /* a temporary file that old was left by a crash */
+enum {
+    STALE_SECONDS = 3600,           /* a temporary file that old was left by a crash */
+    SMALL_FILE = 512 << 20,
+};
 
 /* ---- what this program and model are ---- */
 
@@ -345,6 +348,7 @@ int lily_disk_open(lily_disk **out, const lily_loaded *m, const char *dir, uint6
     if (!d) return lily_no_memory(e, sizeof *d, "the cache");
     d->m = m;
     d->limit = limit ? limit : LILY_DEFAULT_DISK_BYTES;
+    d->small = SMALL_FILE;
     int rc = start(d, dir, e);
     if (rc == LILY_OK) *out = d;
     else lily_disk_close(d);

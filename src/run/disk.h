@@ -33,6 +33,9 @@ int lily_disk_load(lily_disk *d, lily_session *s, const int32_t *tokens, uint32_
 
 /* Whether the conversation is there as it is now. */
 bool lily_disk_has(const lily_disk *d, const lily_session *s);
+/* Whether it is time to write it though nothing forces that: each time is a whole file, so a large one waits until an
+ * eighth of it is new. */
+bool lily_disk_is_due(const lily_disk *d, const lily_session *s);
 /* Writes the conversation, and removes those that are the beginning of it.  `stop` is asked between pieces (NULL:
  * never): LILY_CANCELLED, and nothing has changed.  `sync`: waits until the disk has it. */
 int lily_disk_save(lily_disk *d, const lily_session *s, bool sync, bool (*stop)(void *user), void *user, lily_err *e);

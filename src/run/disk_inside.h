@@ -29,6 +29,7 @@ struct lily_disk {
     uint64_t limit;
     lily_buf identity;
     uint64_t snapshot, per_token;       /* bytes */
+    uint64_t small;                     /* bytes of a file that is written whenever it has changed */
     void *buffer;                       /* for one recurrent state, or one piece of rows */
     disk_entry *entry;
     uint32_t n_entries, cap_entries;

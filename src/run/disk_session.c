@@ -178,6 +178,16 @@ static bool begins_with(const int32_t *tokens, const disk_place *p)
     return key.hi == p->key.hi && key.lo == p->key.lo;
 }
 
+bool lily_disk_is_due(const lily_disk *d, const lily_session *s)
+{
+    enum { SHARE = 8 };
+    uint32_t n, there;
+    const int32_t *tokens = lily_session_tokens(s, &n);
+    if (n * d->per_token + DISK_POSITIONS * d->snapshot <= d->small) return true;
+    (void)disk_find(d, tokens, n, &there);
+    return n - there >= n / SHARE;
+}
+
 /* Entries that x goes on with, or that are another reply to what it goes on with. */
 static void drop_beginnings(lily_disk *d, const disk_entry *x, const int32_t *tokens)
 {

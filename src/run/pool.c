@@ -71,6 +71,7 @@ static bool store(lily_pool *p, entry *i, bool sync, bool (*stop)(void *user), v
     lily_err e;
     uint32_t n;
     if (!p->disk || i->stored == i->used) return true;
+    if (stop && !lily_disk_is_due(p->disk, i->s)) return true;
     (void)lily_session_tokens(i->s, &n);
     bool done = n < WORTH_STORING || lily_disk_has(p->disk, i->s);
     int rc = done ? LILY_OK : lily_disk_save(p->disk, i->s, sync, stop, user, &e);

@@ -31,7 +31,8 @@ int lily_pool_take(lily_pool *p, const lily_reading *r, uint32_t most, lily_sess
 void lily_pool_grow(lily_pool *p, const lily_session *s, uint32_t tokens, uint32_t snapshots);
 /* At the request's end; `keep` false: it is not to be found again. */
 void lily_pool_give(lily_pool *p, lily_session *s, bool keep);
-/* Writes what nobody runs and is not on disk yet, asking `stop` (NULL: never) between pieces; false: it was stopped. */
+/* Writes what nobody runs and is not on disk yet; with `stop` what is due, asking it between pieces.  False: it was
+ * stopped. */
 bool lily_pool_store(lily_pool *p, bool (*stop)(void *user), void *user);
 /* Gives up all that nobody runs; what runs is given up when it is given back. */
 void lily_pool_clear(lily_pool *p);

@@ -9,7 +9,7 @@
 #include "../checkpoint/scratch.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "run/disk.h"
+#include "run/disk_inside.h"
 
 #define TINY LILY_BINARY_DIR "/tests/ck/tiny"
 
@@ -161,6 +161,27 @@ static void what_goes_on_takes_the_place(void **state)
     lily_disk_clear(d);
     assert_int_equal(files(*state, name), 0);
     lily_session_free(other);
+    lily_session_free(s);
+    lily_disk_close(d);
+}
+
+static void a_large_one_waits(void **state)
+{
+    lily_err e = {0};
+    lily_session *s = fresh();
+    lily_disk *d = open_disk(*state, 0);
+    read_prompt(s, text, 200);
+    assert_true(lily_disk_is_due(d, s));
+    d->small = 0;
+    assert_true(lily_disk_is_due(d, s));
+    check_ok(lily_disk_save(d, s, true, NULL, NULL, &e), &e);
+    read_prompt(s, text, 220);
+    assert_false(lily_disk_is_due(d, s));
+    read_prompt(s, text, 240);
+    assert_true(lily_disk_is_due(d, s));
+    d->small = UINT64_MAX;
+    read_prompt(s, text, 210);
+    assert_true(lily_disk_is_due(d, s));
     lily_session_free(s);
     lily_disk_close(d);
 }
@@ -342,7 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_SCRATCH(a_conversation_comes_back), IN_SCRATCH(a_part_comes_back),
-        IN_SCRATCH(what_goes_on_takes_the_place), IN_SCRATCH(a_stopped_save_leaves_nothing),
+        IN_SCRATCH(what_goes_on_takes_the_place), IN_SCRATCH(a_large_one_waits), IN_SCRATCH(a_stopped_save_leaves_nothing),
         IN_SCRATCH(damage_is_found), IN_SCRATCH(limit_and_use),
         IN_SCRATCH(replies_come_back), IN_SCRATCH(memory_fails_anywhere),
     };
