@@ -469,8 +469,8 @@ void lily_openai_request_free(lily_openai_request *q)
 int lily_body_object(const char *text, size_t n, json_t **out, lily_refusal *r)
 {
     if (lily_json_parse_big(out, text, n, "the body", &r->err) != LILY_OK) {
-        r->err.code = LILY_ARGUMENT;    /* the client's mistake, not that of a file */
-        return LILY_ARGUMENT;
+        if (r->err.code == LILY_FORMAT) r->err.code = LILY_ARGUMENT;    /* the client's mistake, not that of a file */
+        return r->err.code;
     }
     if (lily_is_object(*out)) return LILY_OK;
     const char *kind = lily_json_kind(*out);

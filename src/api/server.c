@@ -58,9 +58,9 @@ static int read_kwargs(server *s, lily_err *e)
 {
     const char *text = s->o->template_kwargs;
     if (!text) return LILY_OK;
-    TRY(lily_json_parse(&s->api.template_kwargs, text, strlen(text), "template variables", e));
+    TRY(lily_json_parse(&s->api.template_kwargs, text, strlen(text), "--chat-template-kwargs", e));
     if (json_is_object(s->api.template_kwargs)) return LILY_OK;
-    return lily_fail(e, LILY_ARGUMENT, "template variables must be a JSON object");
+    return lily_fail(e, LILY_ARGUMENT, "--chat-template-kwargs must be a JSON object");
 }
 
 static int open_guard(server *s, const lily_http_options *http, lily_err *e)

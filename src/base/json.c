@@ -2,12 +2,15 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/mem.h"
 
 int lily_json_parse(json_t **out, const char *text, size_t n, const char *what, lily_err *e)
 {
     json_error_t je;
     *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
     if (*out) return LILY_OK;
+    /* Without memory jansson mostly fails without a word. */
+    if (!je.text[0] || json_error_code(&je) == json_error_out_of_memory) return lily_no_memory(e, n, what);
     return lily_fail(e, LILY_FORMAT, "%s: not valid JSON: %s (line %d, column %d)", what, je.text, je.line, je.column);
 }
 

@@ -124,6 +124,27 @@ static void only_regular_files_are_read(void **state)
     rmdir(dir);
 }
 
+static void *no_room(size_t n)
+{
+    (void)n;
+    return NULL;
+}
+
+/* A good file, or a client's good request, would be called broken. */
+static void json_without_memory(void **state)
+{
+    (void)state;
+    json_malloc_t normal_malloc;
+    json_free_t normal_free;
+    json_t *v;
+    lily_err e;
+    json_get_alloc_funcs(&normal_malloc, &normal_free);
+    json_set_alloc_funcs(no_room, normal_free);
+    int rc = lily_json_parse(&v, "{\"n\": 7}", 8, "file", &e);
+    json_set_alloc_funcs(normal_malloc, normal_free);
+    check_fails(rc, LILY_NO_MEMORY, &e);
+}
+
 static void json_is_strict(void **state)
 {
     (void)state;
@@ -274,6 +295,7 @@ int main(void)
         cmocka_unit_test(an_arena_aligns_and_frees_all),
         cmocka_unit_test(only_regular_files_are_read),
         cmocka_unit_test(json_is_strict),
+        cmocka_unit_test(json_without_memory),
         cmocka_unit_test(philox_known_answers),
         cmocka_unit_test(bf16_rounds_to_even),
         cmocka_unit_test(utf8_accepts_exactly_the_scalar_values),
