@@ -92,7 +92,7 @@ static void estimate(lily_loaded *m, const lily_engine_options *o)
     y->weights = m->ops->own_memory ? loaded : m->model->weight_bytes;
     y->device = m->ops->own_memory ? 0 : loaded;
     y->kv = per_token * m->context;
-    y->state = lily_session_cost(m, m->context) - y->kv;
+    y->state = lily_session_cost(m, m->context, LILY_SNAPSHOTS) - y->kv;
     y->replies = LILY_REPLIES_BYTES;
     y->scratch = m->decode->scratch_bytes + m->prefill->scratch_bytes + lily_token_trie_cost(m->tokenizer) +
                  (o->cache_dir ? lily_disk_cost(m) : 0);

@@ -147,7 +147,8 @@ static bool may_step(const loop *l, const lily_turn *t, uint64_t now, const lily
     if (!lily_turn_is_due(t, now)) return false;
     if (!t->pool) return true;
     if (t->phase == LILY_PHASE_READ) return t->r == reading;
-    return t->phase == LILY_PHASE_REPLY || (!full && !waits_for_reader(l, t));
+    if (t->phase == LILY_PHASE_REPLY) return lily_pool_grow(t->pool, t->session);
+    return !full && !waits_for_reader(l, t);
 }
 
 /* One step of each turn that may take one; false: nobody had anything to do. */

@@ -6,7 +6,7 @@
 
 enum {
     MOST = 64,              /* sessions */
-    AHEAD = 512,            /* tokens that GROW makes room for beyond those asked for */
+    AHEAD = 512,            /* tokens of a reply that there is room for at a time */
     WORTH_STORING = 64,     /* tokens: less is sooner read again than fetched */
     WORTH_FETCHING = 32,    /* tokens that the disk must have more than memory */
 };
@@ -36,7 +36,7 @@ int lily_pool_new(lily_pool **out, const lily_loaded *m, lily_disk *disk, lily_e
     p->m = m;
     p->disk = disk;
     p->budget = m->kept;
-    p->limit = m->memory.cache + lily_session_cost(m, m->context);
+    p->limit = m->memory.cache + lily_session_cost(m, m->context, LILY_SNAPSHOTS);
     *out = p;
     return LILY_OK;
 }
@@ -192,7 +192,7 @@ static int branch(lily_pool *p, entry *from, uint32_t prefix, entry **out, lily_
 {
     const lily_session *spared = from ? from->s : NULL;
     *out = free_entry(p, spared);
-    if (!*out || !make_room(p, lily_session_cost(p->m, 0), spared)) {
+    if (!*out || !make_room(p, lily_session_cost(p->m, 0, 0), spared)) {
         /* Nothing is left but to lose what `from` has. */
         *out = from;
         return from && !from->runs ? LILY_OK : lily_fail(e, LILY_BUSY, "there is no room for another conversation");
@@ -210,33 +210,48 @@ static entry *fetch(lily_pool *p, const lily_reading *r, uint32_t prefix)
     entry *i;
     uint32_t stored = p->disk && !r->fresh ? lily_disk_prefix(p->disk, r->tokens, r->n) : 0;
     if (stored <= prefix || (prefix && stored - prefix < WORTH_FETCHING)) return NULL;
-    (void)make_room(p, lily_session_cost(p->m, stored), NULL);
+    (void)make_room(p, lily_session_cost(p->m, stored, LILY_SNAPSHOTS), NULL);
     if (branch(p, NULL, 0, &i, &ignored) != LILY_OK) return NULL;
     if (lily_disk_load(p->disk, i->s, r->tokens, r->n, &ignored) == LILY_OK) return i;
     give_up(i);
     return NULL;
 }
 
-/* The most that the running ones may come to hold. */
-static uint64_t promised(const lily_pool *p, uint32_t *n)
+/* The running session that was taken first; NULL: there is none. */
+static entry *first_taken(lily_pool *p)
 {
-    uint64_t sum = 0;
-    *n = 0;
-    for (const entry *i = p->at; i < p->at + MOST; i++) {
-        if (!i->runs) continue;
-        sum += i->most;
-        (*n)++;
-    }
-    return sum;
+    entry *first = NULL;
+    for (entry *i = p->at; i < p->at + MOST; i++)
+        if (i->runs && (!first || i->used < first->used)) first = i;
+    return first;
 }
 
-/* What a session may come to hold; one that goes on keeps the pages of what it forgets. */
-static uint64_t most_of(const lily_pool *p, const entry *i, uint32_t most)
+/* Whether the guests may hold so many bytes more. */
+static bool guests_may(lily_pool *p, uint64_t more)
 {
-    uint64_t anew = lily_session_cost(p->m, most), held = 0;
-    if (i)
-        held = lily_session_bytes(i->s) +
-               lily_session_growth(p->m, 0, LILY_SNAPSHOTS - lily_session_snapshots(i->s));
+    const entry *first = first_taken(p);
+    for (entry *i = p->at; i < p->at + MOST; i++)
+        if (i->runs && i != first) more += i->most;
+    return more <= p->m->memory.cache;
+}
+
+/* Snapshots that reading on from `prefix` adds at most. */
+static uint32_t snapshots_of(const lily_reading *r, uint32_t prefix)
+{
+    uint32_t n = 3 + (r->n - prefix) / LILY_SNAPSHOT_DISTANCE;
+    if (r->fresh) return 0;
+    for (uint32_t i = 0; i < r->n_marks; i++) n += r->marks[i] > prefix;
+    return n < LILY_SNAPSHOTS ? n : LILY_SNAPSHOTS;
+}
+
+/* What a session that begins as `from` (or NULL) at `prefix` may hold when the prompt is read.  One that goes on itself
+ * keeps the pages of what it forgets. */
+static uint64_t most_of(const lily_pool *p, const lily_reading *r, const entry *from, uint32_t prefix, bool goes_on)
+{
+    uint32_t n = snapshots_of(r, prefix) + (from ? lily_session_snapshots(from->s) : 0);
+    if (n > LILY_SNAPSHOTS) n = LILY_SNAPSHOTS;
+    uint64_t anew = lily_session_cost(p->m, r->n + AHEAD, n), held = 0;
+    if (goes_on) held = lily_session_bytes(from->s) + lily_session_growth(p->m, 0, snapshots_of(r, prefix));
     return held > anew ? held : anew;
 }
 
@@ -249,21 +264,23 @@ static entry *look(lily_pool *p, const lily_reading *r, uint32_t *prefix, bool *
     return i;
 }
 
-int lily_pool_take(lily_pool *p, const lily_reading *r, uint32_t most, lily_session **out, lily_err *e)
+int lily_pool_take(lily_pool *p, const lily_reading *r, lily_session **out, lily_err *e)
 {
-    uint32_t prefix, running;
-    bool goes_on;
-    uint64_t others = promised(p, &running);
-    entry *i = look(p, r, &prefix, &goes_on);
-    uint64_t promise = most_of(p, goes_on ? i : NULL, most);
+    uint32_t prefix;
+    bool goes_on, guest = first_taken(p) != NULL;
     *out = NULL;
-    if (running == MOST || (running && others + promise > p->limit)) return LILY_OK;
+    if (guest && !guests_may(p, lily_session_cost(p->m, r->n + AHEAD, 0))) return LILY_OK;     /* for sure, and quick */
+    entry *i = look(p, r, &prefix, &goes_on);
+    if (guest && !guests_may(p, most_of(p, r, i, prefix, goes_on))) return LILY_OK;
     entry *fetched = fetch(p, r, prefix);
     i = fetched ? fetched : look(p, r, &prefix, &goes_on);     /* anew: FETCH may have given up what there was */
+    uint64_t most = most_of(p, r, i, prefix, goes_on || fetched);
     if (!fetched && !goes_on) TRY(branch(p, i, prefix, &i, e));
     i->runs = true;
-    i->most = most_of(p, i, most);
-    (void)lily_session_tokens(i->s, &i->granted);
+    i->used = ++p->calls;
+    i->most = most;
+    i->granted = r->n + AHEAD;
+    (void)make_room(p, lily_session_growth(p->m, i->granted - prefix, snapshots_of(r, prefix)), NULL);
     trim(p);
     *out = i->s;
     return LILY_OK;
@@ -278,15 +295,20 @@ static entry *entry_of(lily_pool *p, const lily_session *s)
     return i;
 }
 
-void lily_pool_grow(lily_pool *p, const lily_session *s, uint32_t tokens, uint32_t snapshots)
+bool lily_pool_grow(lily_pool *p, const lily_session *s)
 {
     entry *i = entry_of(p, s);
     uint32_t n;
     (void)lily_session_tokens(s, &n);
-    if (n + tokens <= i->granted && snapshots == 0) return;
-    (void)make_room(p, lily_session_growth(p->m, tokens + AHEAD, snapshots), NULL);
+    if (n < i->granted) return true;
+    uint32_t left = p->m->context - n, ahead = left < AHEAD ? left : AHEAD;
+    uint64_t more = lily_session_growth(p->m, ahead, 0);
+    if (i != first_taken(p) && !guests_may(p, more)) return false;
+    i->most += more;
+    i->granted = n + ahead;
+    (void)make_room(p, more, NULL);
     trim(p);
-    i->granted = n + tokens + AHEAD;
+    return true;
 }
 
 void lily_pool_give(lily_pool *p, lily_session *s, bool keep)

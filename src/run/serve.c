@@ -121,7 +121,6 @@ static int begin_in(lily_turn *t, lily_session *s, lily_err *e)
     t->token = a->tokens[a->n_tokens - 1];
     TRY(lily_guide_begin(&t->guide, t->m, a, t->reply != NULL, e));
     TRY(lily_session_begin(s, &t->reading, e));
-    lily_pool_grow(t->pool, s, t->reading.n - t->reading.n_read + 1, t->reading.fresh ? 0 : t->reading.n_wanted + 2);
     TRY(lily_turn_started(t, t->reading.n_read, e));
     t->phase = t->reading.n_read < t->reading.n ? LILY_PHASE_READ : LILY_PHASE_REPLY;
     return LILY_OK;
@@ -136,7 +135,7 @@ int lily_model_begin(lily_turn *t, lily_err *e)
                                 .n_marks = a->n_marks,
                                 .fork = a->fork,
                                 .fresh = a->no_reuse};
-    TRY(lily_pool_take(t->pool, &t->reading, a->n_tokens + t->limit, &t->session, e));
+    TRY(lily_pool_take(t->pool, &t->reading, &t->session, e));
     return t->session ? begin_in(t, t->session, e) : LILY_OK;
 }
 
@@ -215,10 +214,9 @@ static int feed_guided(lily_turn *t, const lily_feed *f, lily_done *done, lily_e
     return rc;
 }
 
-/* What is fed next; it makes room. */
+/* What is fed next. */
 static lily_feed feed_of(lily_turn *t, const lily_pick *pick)
 {
-    lily_pool_grow(t->pool, t->session, 1, 0);
     return (lily_feed){
         .tokens = &t->token, .n = 1, .pick = pick, .count = t->n_generated > 0, .cancel = &t->r->cancel};
 }

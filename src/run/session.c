@@ -85,12 +85,12 @@ uint64_t lily_session_growth(const lily_loaded *m, uint32_t tokens, uint32_t sna
     return snapshot * snapshots + room * (per_token + sizeof(int32_t));
 }
 
-uint64_t lily_session_cost(const lily_loaded *m, uint32_t tokens)
+uint64_t lily_session_cost(const lily_loaded *m, uint32_t tokens, uint32_t snapshots)
 {
     enum { HEADERS = 8192 };    /* of blocks and pages, lists of them */
     uint64_t fixed, snapshot, per_token;
     m->ops->state_cost(m->config, &fixed, &snapshot, &per_token);
-    return fixed + lily_session_growth(m, tokens, LILY_SNAPSHOTS) + HEADERS;
+    return fixed + lily_session_growth(m, tokens, snapshots) + HEADERS;
 }
 
 uint32_t lily_session_snapshots(const lily_session *s) { return s->n_snapshots; }

@@ -53,9 +53,9 @@ void lily_session_filled(lily_session *s);
 
 /* Memory that goes with it; of what branches share its part (lily_dev_ops.state_bytes). */
 uint64_t lily_session_bytes(const lily_session *s);
-/* What so many more tokens and snapshots add at most; and the most that a session of so many tokens can hold. */
+/* What so many more tokens and snapshots add at most; and the most that a session of so many can hold. */
 uint64_t lily_session_growth(const lily_loaded *m, uint32_t tokens, uint32_t snapshots);
-uint64_t lily_session_cost(const lily_loaded *m, uint32_t tokens);
+uint64_t lily_session_cost(const lily_loaded *m, uint32_t tokens, uint32_t snapshots);
 uint32_t lily_session_snapshots(const lily_session *s);
 /* Drops the snapshot that is missed least; never the first one, the newest ones, or that where the next turn may fork
  * off.  False: there is no other. */

@@ -59,17 +59,16 @@ static int begin(world *w, lily_pool *p, const prompt *q, uint32_t reply, lily_s
 {
     const lily_pick greedy = {.top_p = 1, .repetition = 1, .n_vocab = (int32_t)w->m.config->vocab};
     lily_reading r = {.tokens = q->tokens, .n = q->n - 1, .marks = q->marks, .n_marks = q->n_marks};
-    TRY(lily_pool_take(p, &r, q->n + reply, s, e));
+    TRY(lily_pool_take(p, &r, s, e));
     if (!*s) return LILY_OK;
     TRY(lily_session_begin(*s, &r, e));
     out->reused = r.n_read;
-    lily_pool_grow(p, *s, r.n - r.n_read + 1, r.n_wanted + 2);
     while (r.n_read < r.n) TRY(lily_session_read(*s, &r, UINT32_MAX, NULL, e));
     int32_t token = q->tokens[q->n - 1];
     for (uint32_t i = 0; i < reply; i++) {
         lily_done done;
         lily_feed f = {.tokens = &token, .n = 1, .pick = &greedy};
-        lily_pool_grow(p, *s, 1, 0);
+        assert_true(lily_pool_grow(p, *s));
         TRY(lily_session_feed(*s, &f, &done, e));
         if (i == 0) out->token = done.token;
         if (i == 0) out->logprob = done.logprob;
@@ -264,6 +263,43 @@ static void no_budget(void **state)
     unload(&w);
 }
 
+/* One that was begun beside an older one waits when it would exceed its share, and goes on when it is the oldest. */
+static void a_guest_waits(void **state)
+{
+    (void)state;
+    enum { AHEAD = 512 };
+    world w = {0};
+    lily_err e;
+    lily_session *host = NULL, *guest = NULL, *third = NULL;
+    told t = {0};
+    load(&w, LILY_NO_CACHE);
+    uint64_t share = lily_session_cost(&w.m, 99 + AHEAD, 3);
+    unload(&w);
+    load(&w, share);
+    lily_pool *p = pool(&w);
+    prompt a = prompt_of(&w, 0, 900, 1), b = prompt_of(&w, 0, 100, 2);
+    check_ok(begin(&w, p, &a, 1, &host, &t, &e), &e);
+    check_ok(begin(&w, p, &b, 500, &guest, &t, &e), &e);
+    assert_non_null(guest);
+    check_ok(begin(&w, p, &b, 1, &third, &t, &e), &e);
+    assert_null(third);
+    uint32_t n = 0;
+    for (; lily_pool_grow(p, guest); n++) {
+        lily_done done;
+        lily_feed f = {.tokens = w.text, .n = 1};
+        check_ok(lily_session_feed(guest, &f, &done, &e), &e);
+        check_bounds(&w, p);
+    }
+    assert_int_equal(n, 99 + AHEAD - 599);
+    assert_true(lily_pool_grow(p, host));
+    lily_pool_give(p, host, true);
+    assert_true(lily_pool_grow(p, guest));
+    check_bounds(&w, p);
+    lily_pool_give(p, guest, true);
+    lily_pool_free(p);
+    unload(&w);
+}
+
 /* Many that run at once, and many that are kept, at their largest: no more than was planned. */
 static void never_more_than_planned(void **state)
 {
@@ -352,6 +388,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(clearing),
         cmocka_unit_test(eviction),
         cmocka_unit_test(no_budget),
+        cmocka_unit_test(a_guest_waits),
         cmocka_unit_test(never_more_than_planned),
         cmocka_unit_test(memory_is_lost),
     };
