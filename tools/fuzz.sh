@@ -8,7 +8,7 @@ if ! command -v clang >/dev/null; then
     exit 0
 fi
 dir=$here/build-fuzz
-CC=clang cmake -S "$here" -B "$dir" -G Ninja -DLILY_FUZZ=ON -DLILY_SANITIZE=address,undefined >/dev/null
+CC=clang CXX=clang++ cmake -S "$here" -B "$dir" -G Ninja -DLILY_FUZZ=ON -DLILY_SANITIZE=address,undefined >/dev/null
 cmake --build "$dir"
 for target in "$dir"/fuzz/fuzz_*; do
     [ -x "$target" ] || continue
