@@ -1,6 +1,7 @@
 #include "sample/call_value.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,6 +198,20 @@ static int listed(const call_maker *m, const json_t *schema, uint32_t next, uint
 
 /* ---- any value ---- */
 
+/* Where a string may stand nothing else looks at all keywords; the compiler of JSON does so by itself. */
+static int check_keywords(const call_maker *m, const json_t *schema)
+{
+    const char *key;
+    json_t *ignored;
+    json_object_foreach ((json_t *)schema, key, ignored) {
+        unsigned group;
+        char quoted[64];
+        snprintf(quoted, sizeof quoted, "'%.60s'", key);
+        if (!json_keyword_group(key, &group)) TRY(call_unsupported(m, quoted));
+    }
+    return LILY_OK;
+}
+
 static int value(const call_maker *m, const json_t *schema, int depth, uint32_t next, uint32_t *out);
 
 static int alternatives(const call_maker *m, const json_t *list, bool exclusive, int depth, uint32_t next, uint32_t *out)
@@ -265,6 +280,7 @@ static int value(const call_maker *m, const json_t *schema, int depth, uint32_t 
         return LILY_OK;
     }
     if (!(types & (REPLY_STRING | REPLY_ANY))) return json_value(m, schema, types, next, out);
+    TRY(check_keywords(m, schema));
     if (json_object_get(schema, "enum") || json_object_get(schema, "const")) return listed(m, schema, next, out);
     for (size_t i = 0; i < sizeof combine / sizeof *combine; i++)
         if (json_object_get(schema, combine[i]) && !json_object_get(schema, "type"))

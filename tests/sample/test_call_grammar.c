@@ -223,6 +223,9 @@ static void strict_or_not(void **state)
         {"{\"type\":\"string\",\"format\":\"nonsense\"}", "#/properties/a: 'format' nonsense", "x"},
         {"{\"enum\":[\"a\",\"bc\"],\"minLength\":2}", "#/properties/a: 'enum'", "bc"},
         {"{\"enum\":[\"a\",5]}", "#/properties/a: a listed value", "a"},
+        {"{\"type\":\"string\",\"not\":{\"const\":\"x\"}}", "#/properties/a: 'not'", "y"},
+        {"{\"not\":{\"const\":\"x\"}}", "#/properties/a: 'not'", "y"},
+        {"{\"anyOf\":[{\"type\":\"string\",\"if\":{}},{\"type\":\"null\"}]}", "#/properties/a: 'if'", "x"},
     };
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         lily_err e;
