@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "sample/call_value.h"
+#include "sample/json_keywords.h"
 #include "text/reply_value.h"
 
 enum { MAX_NAME = 256, MAX_TOOLS = 1024, MAX_PARAMETERS = 1024 };
@@ -102,16 +103,17 @@ static int all_parameters(call_maker *m, const char *const *names, size_t n, uin
 /* For strict functions: a schema of an object, and nothing that is not looked at. */
 static int check_strict(const call_maker *m)
 {
-    static const char *const known[] = {"type", "properties", "required", "additionalProperties", "$defs", "definitions",
-                                        "title", "description", "$schema", "$comment"};
+    static const char *const known[] = {"type", "properties", "required", "additionalProperties"};
     const char *key, *type = json_string_value(json_object_get(m->parameters, "type"));
     json_t *ignored;
     if (!m->strict || !m->parameters) return LILY_OK;
     if (!type || strcmp(type, "object") != 0) return lily_fail(m->e, LILY_UNSUPPORTED, "#: 'type' must be 'object'");
     json_object_foreach ((json_t *)m->parameters, key, ignored) {
         size_t i = 0, n = sizeof known / sizeof *known;
+        unsigned group;
         while (i < n && strcmp(known[i], key) != 0) i++;
-        if (i == n) return lily_fail(m->e, LILY_UNSUPPORTED, "#: '%.60s' is not supported", key);
+        if (i == n && (!json_keyword_group(key, &group) || group != KEYWORD_IGNORED))
+            return lily_fail(m->e, LILY_UNSUPPORTED, "#: '%.60s' is not supported", key);
     }
     return LILY_OK;
 }

@@ -249,6 +249,28 @@ static void strict_or_not(void **state)
     }
 }
 
+/* What only describes may stand beside the parameters, too. */
+static void strict_beside_parameters(void **state)
+{
+    (void)state;
+    static const char with[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true,\"parameters\":"
+                               "{\"type\":\"object\",\"$id\":\"x\",\"x-order\":1,\"examples\":[],\"properties\":{}%s}}}]";
+    static const char *const more[] = {"", ",\"minProperties\":1", ",\"anyOf\":[]"};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        lily_err e;
+        lily_grammar *g;
+        lily_buf text = {0};
+        lily_buf_printf(&text, with, more[i]);
+        json_t *tools = parse(text.data);
+        int rc = lily_call_grammar(&g, tools, NULL, &e);
+        if (i == 0) check_ok(rc, &e);
+        else check_fails(rc, LILY_UNSUPPORTED, &e);
+        lily_grammar_let_go(g);
+        json_decref(tools);
+        lily_buf_free(&text);
+    }
+}
+
 /* Schemas too large for a grammar are held to their types, unless they are strict. */
 static void too_large(void **state)
 {
@@ -271,6 +293,7 @@ int main(void)
         cmocka_unit_test(values),
         cmocka_unit_test(functions),
         cmocka_unit_test(strict_or_not),
+        cmocka_unit_test(strict_beside_parameters),
         cmocka_unit_test(too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
