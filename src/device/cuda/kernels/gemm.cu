@@ -4,6 +4,7 @@
  * A block has 256 rows (a warp 32) and TOKENS vectors.  With experts a map made on the device says which vectors a
  * block has; blocks behind its end leave. */
 #include "device/cuda/kernels/common.cuh"
+#include "device/cuda/kernels/gemm_wgmma.cuh"
 
 enum { WARPS = 8, WARP_BLOCKS = 2, STAGES = 4 };
 
@@ -295,7 +296,7 @@ static uint32_t tokens_a_tile(const cuda_gemm *a)
     return 16;
 }
 
-cudaError_t cuda_gemm_many(const cuda_gemm *a, cudaStream_t s)
+cudaError_t cuda_gemm_mma(const cuda_gemm *a, cudaStream_t s)
 {
     if (a->bits == 8) {
         gemm_exact<<<dim3(ceil_div(a->blocks, WARPS), ceil_div(a->n, EXACT_TOKENS)), WARPS * 32, 0, s>>>(*a);
@@ -306,4 +307,13 @@ cudaError_t cuda_gemm_many(const cuda_gemm *a, cudaStream_t s)
     case 32: return launch_gemm<32>(a, s);
     default: return launch_gemm<64>(a, s);
     }
+}
+
+cudaError_t cuda_gemm_many(const cuda_gemm *a, cudaStream_t s)
+{
+    if (cuda_gemm_wgmma_takes(a)) {
+        const cudaError_t e = cuda_gemm_wgmma(a, cuda_gemm_wgmma_shape(a), false, s);
+        if (e != cudaErrorNotSupported) return e;
+    }
+    return cuda_gemm_mma(a, s);
 }

@@ -165,6 +165,11 @@ cudaError_t cuda_gnorm(const cuda_delta *, cudaStream_t);
 /* All five of one token, heads of 128 and four taps. */
 cudaError_t cuda_delta_token(const cuda_delta *, bool dependent, cudaStream_t);
 
+/* The delta rule alone of many tokens, from qk, u and g to dn, in blocks of 64 tokens on tensor cores: heads of 128, one
+ * or two value heads a key head.  work: cuda_delta_chunk_room bytes. */
+size_t cuda_delta_chunk_room(uint32_t tokens, uint32_t k_heads, uint32_t v_heads);
+cudaError_t cuda_delta_chunk(const cuda_delta *, void *work, cudaStream_t);
+
 /* ---- attention ---- */
 
 typedef struct cuda_attention {
@@ -254,7 +259,7 @@ cudaError_t cuda_moe_down(const cuda_moe_token *, bool dependent, cudaStream_t);
 /* Logits of one token. */
 cudaError_t cuda_gemv_head(const cuda_gemv *, bool dependent, cudaStream_t);
 
-/* ---- packed products of many tokens (gemm.cu) ---- */
+/* ---- packed products of many tokens (gemm_wgmma.cu on Hopper, else gemm.cu) ---- */
 
 enum cuda_epilogue { CUDA_STORE, CUDA_GATED_UNIT };
 typedef struct cuda_gemm {
@@ -274,6 +279,7 @@ typedef struct cuda_gemm {
 } cuda_gemm;
 size_t cuda_gemm_room(uint32_t n, uint32_t experts);
 cudaError_t cuda_gemm_many(const cuda_gemm *, cudaStream_t);
+cudaError_t cuda_gemm_mma(const cuda_gemm *, cudaStream_t);      /* always gemm.cu */
 
 /* ---- measuring ---- */
 cudaError_t cuda_read(const void *bytes, size_t n, uint32_t *sink, cudaStream_t);
