@@ -37,6 +37,16 @@ def test_json_but_not_an_object(api):
         refused(r, [400])
 
 
+@pytest.mark.parametrize("part", ["{}", "[]"])
+def test_a_body_of_nothing_but_brackets(api, part):
+    """It would take a hundred times its size of memory, and the machine with it."""
+    text = '{"model": "[{", "messages": [%s]}' % ", ".join([part] * (1 << 18))
+    r = api.http.post("/v1/chat/completions", content=text, headers={"content-type": "application/json"})
+    assert "262,144" in refused(r, [400])["message"]
+    text = '{"user": "\\"%s", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}' % ("[" * (1 << 19))
+    assert api.http.post("/v1/chat/completions", content=text).status_code == 200    # letters are no lists
+
+
 def test_unknown_path(api):
     """A wrong base URL is the most common slip; the client must see why."""
     refused(api.get("/v1/no/such/thing"), [404])
