@@ -150,6 +150,9 @@ static const char *bad_head(const lily_http *h, const copy *k, int *status)
         return "the length of the body must be given once, by Content-Length or as chunked";
     if (k->odd_name) return "the name of a header has a character that no name may have";
     if (k->hosts > 1) return "the request has more than one Host header";
+    const char *packed = lily_http_header(k->req, "content-encoding");
+    *status = 415;
+    if (packed && strcasecmp(packed, "identity") != 0) return "the body of a request must not be compressed";
     return NULL;
 }
 

@@ -193,6 +193,18 @@ static void test_ambiguous_or_broken(void **state)
     lily_http_close(h);
 }
 
+static void test_compressed(void **state)
+{
+    (void)state;
+    lily_http *h = test_open((lily_http_options){0});
+    const char *got = client_exchange(h, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b");
+    assert_has(got, "HTTP/1.1 415 ");
+    assert_has(got, "must not be compressed");
+    got = client_exchange(h, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Encoding: identity\r\nContent-Length: 2\r\n\r\nok");
+    assert_has(got, "\r\n\r\nok");
+    lily_http_close(h);
+}
+
 static void test_dropped_by_handler(void **state)
 {
     (void)state;
@@ -367,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_kept_connection),  cmocka_unit_test(test_expect),
         cmocka_unit_test(test_body_limit),       cmocka_unit_test(test_header_limit),
         cmocka_unit_test(test_ambiguous_or_broken), cmocka_unit_test(test_dropped_by_handler),
+        cmocka_unit_test(test_compressed),
         cmocka_unit_test(test_order_of_calls),   cmocka_unit_test(test_taken),
         cmocka_unit_test(test_unix_socket),      cmocka_unit_test(test_graceful_stop),
         cmocka_unit_test(test_request_after_stop), cmocka_unit_test(test_abrupt_close),
