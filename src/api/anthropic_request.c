@@ -18,7 +18,7 @@ static int add_tool(json_t *tools, const json_t *tool, const char *place, lily_r
 {
     if (!lily_is_object(tool)) return anthropic_wrong(place, "an object", tool, r);
     const char *type = anthropic_text(tool, "type"), *name = anthropic_text(tool, "name");
-    if (!name || !*name) return lily_refuse(r, LILY_ARGUMENT, place, "%s.name must be a string", place);
+    if (!name || !*name) return lily_refuse(r, LILY_ARGUMENT, place, "%s.name must be a non-empty string", place);
     if (type && !anthropic_is(type, "custom"))
         return lily_refuse(r, LILY_UNSUPPORTED, place,
                            "%s: the tool '%.60s' of type '%.60s' is Anthropic's own and is not supported, only tools "

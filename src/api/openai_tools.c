@@ -16,7 +16,7 @@ static int check_tool(const json_t *tool, size_t i, lily_refusal *r)
     const json_t *function = json_object_get(tool, "function");
     const char *name = json_string_value(json_object_get(function, "name"));
     if (!name || !name[0])
-        return lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu].function.name must be a string", i);
+        return lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu].function.name must be a non-empty string", i);
     const json_t *parameters = json_object_get(function, "parameters");
     if (parameters && !json_is_null(parameters) && !lily_is_object(parameters))
         return lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu].function.parameters must be a JSON Schema, not %s", i,

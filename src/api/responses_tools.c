@@ -69,7 +69,7 @@ static int check_tool(const json_t *tool, const char *place, lily_refusal *r)
 {
     const json_t *parameters = json_object_get(tool, "parameters");
     if (json_string_length(json_object_get(tool, "name")) == 0)
-        return lily_refuse(r, LILY_ARGUMENT, "tools", "%s.name must be a string", place);
+        return lily_refuse(r, LILY_ARGUMENT, "tools", "%s.name must be a non-empty string", place);
     if (parameters && !json_is_null(parameters) && !lily_is_object(parameters))
         return lily_refuse(r, LILY_ARGUMENT, "tools", "%s.parameters must be a JSON Schema, not %s", place,
                            lily_json_kind(parameters));
@@ -105,7 +105,7 @@ static int add_namespace(lily_responses_request *q, const json_t *group, const c
 {
     const char *space = json_string_value(json_object_get(group, "name"));
     const json_t *tools = json_object_get(group, "tools");
-    if (!space || !*space) return lily_refuse(r, LILY_ARGUMENT, "tools", "%s.name must be a string", place);
+    if (!space || !*space) return lily_refuse(r, LILY_ARGUMENT, "tools", "%s.name must be a non-empty string", place);
     if (!json_is_array(tools)) return lily_refuse(r, LILY_ARGUMENT, "tools", "%s.tools must be a list", place);
     for (size_t i = 0; i < json_array_size(tools); i++) {
         char inner[PLACE];

@@ -26,6 +26,7 @@ static const char *kind_of(const json_t *j)
     static const char *const names[] = {[JSON_OBJECT] = "an object", [JSON_ARRAY] = "a list", [JSON_STRING] = "a string",
                                         [JSON_INTEGER] = "a number", [JSON_REAL] = "a number", [JSON_TRUE] = "true",
                                         [JSON_FALSE] = "false", [JSON_NULL] = "null"};
+    if (lily_big_number(j)) return "a number";
     return j ? names[json_typeof(j)] : "nothing";
 }
 
@@ -87,7 +88,7 @@ static int flatten(const json_t *content, const char *place, json_t **out, lily_
 static int take_arguments(const json_t *given, const char *place, json_t **out, lily_err *e)
 {
     lily_err ignored;
-    if (json_is_object(given)) {
+    if (json_is_object(given) && !lily_big_number(given)) {
         *out = json_incref((json_t *)given);
         return LILY_OK;
     }
@@ -99,6 +100,7 @@ static int take_arguments(const json_t *given, const char *place, json_t **out, 
         return lily_fail(e, LILY_ARGUMENT, "%s.arguments: expected a string or an object, found %s", place, kind_of(given));
     int rc = lily_json_parse_big(out, json_string_value(given), json_string_length(given), "arguments", &ignored);
     if (rc == LILY_OK && json_is_object(*out) && !lily_big_number(*out)) return LILY_OK;
+    if (rc == LILY_NO_MEMORY) return no_memory(e);
     if (rc == LILY_OK) json_decref(*out);
     *out = json_pack("{s:O}", "arguments", given);
     return *out ? LILY_OK : no_memory(e);
@@ -247,8 +249,8 @@ static int add_message(json_t *list, const json_t *message, size_t index, lily_e
         return lily_fail(e, LILY_ARGUMENT, "%s.role: expected a string, found %s", place, kind_of(role_field));
     const char *role = canonical_role(json_string_value(role_field));
     if (!role)
-        return lily_fail(e, LILY_ARGUMENT, "%s.role: '%s' is not one of system, developer, user, assistant, tool", place,
-                         json_string_value(role_field));
+        return lily_fail(e, LILY_ARGUMENT, "%s.role: '%s' is not one of system, developer, user, assistant, tool, function",
+                         place, json_string_value(role_field));
     json_t *made = json_object();
     if (!made) return no_memory(e);
     int rc = fill_message(message, role, place, made, e);

@@ -256,7 +256,7 @@ static void test_refused(void **state)
         {"{" HI ",\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]}",
          "tools[0]: the tool 'web_search' of type 'web_search_20250305' is Anthropic's own and is not supported, only tools "
          "with an input_schema are"},
-        {"{" HI ",\"tools\":[{\"input_schema\":{}}]}", "tools[0].name must be a string"},
+        {"{" HI ",\"tools\":[{\"input_schema\":{}}]}", "tools[0].name must be a non-empty string"},
         {"{" HI ",\"tools\":[{\"name\":\"f\"}]}", "tools[0].input_schema must be a JSON Schema"},
         {"{" HI ",\"tool_choice\":\"any\"}", "tool_choice must have the type 'auto', 'any' or 'none', or 'tool' and a name"},
         {"{" HI ",\"tool_choice\":{\"type\":\"tool\"}}",

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "text/big_number.h"
 #include "text/messages.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
@@ -12,7 +13,7 @@ static json_t *parse(const char *text)
 {
     lily_err e = {0};
     json_t *j;
-    check_ok(lily_json_parse(&j, text, strlen(text), "test", &e), &e);
+    check_ok(lily_json_parse_big(&j, text, strlen(text), "test", &e), &e);
     return j;
 }
 
@@ -101,7 +102,9 @@ static void test_refusals(void **state)
     refused("[1]", LILY_ARGUMENT, "messages[0]: expected an object, found a number");
     refused("[{}]", LILY_ARGUMENT, "messages[0].role: expected a string, found nothing");
     refused("[{\"role\":\"banana\"}]", LILY_ARGUMENT,
-            "messages[0].role: 'banana' is not one of system, developer, user, assistant, tool");
+            "messages[0].role: 'banana' is not one of system, developer, user, assistant, tool, function");
+    refused("[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":1000000000000000000000}}]}]",
+            LILY_ARGUMENT, "messages[0].tool_calls[0].arguments: expected a string or an object, found a number");
     refused("[{\"role\":\"user\",\"content\":5}]", LILY_ARGUMENT,
             "messages[0].content: expected a string or a list of parts, found a number");
     refused("[" U ",{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\"},{\"type\":\"image_url\",\"image_url\":{}}]}]",
