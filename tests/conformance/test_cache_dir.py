@@ -97,7 +97,7 @@ def test_written_when_idle(server, tmp_path):
     api.chat(go_on(begin(), a), max_tokens=8)
     before = conversations(tmp_path)
     wait_for(lambda: conversations(tmp_path) != before)
-    assert len(conversations(tmp_path)) == 1, "the beginning of a conversation is not kept beside it"
+    wait_for(lambda: len(conversations(tmp_path)) == 1)      # the beginning of a conversation is not kept beside it
     api.process.popen.kill()
     api.process.popen.wait(20)
     api = server()
