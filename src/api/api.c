@@ -3,7 +3,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { JOB_STACK = 2 * 1024 * 1024 };    /* JSON and templates nest; some systems give threads very little */
+enum {
+    JOB_STACK = 2 * 1024 * 1024,    /* JSON and templates nest; some systems give threads very little */
+    LARGE_BODY = 1 << 20,           /* parsed and rendered it took many times that */
+};
 
 /* ---- answers ---- */
 
@@ -79,8 +82,11 @@ static void end_job(lily_job *job)
 static void *job_thread(void *arg)
 {
     lily_job *job = arg;
+    size_t n;
+    (void)lily_http_body(job->req, &n);
     job->run(job);
     end_job(job);
+    if (n > LARGE_BODY) lily_mem_trim();
     return NULL;
 }
 

@@ -3,6 +3,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 static _Thread_local int64_t allowed = -1;
 static _Thread_local int64_t asked;
@@ -69,6 +72,13 @@ char *lily_strndup(const char *s, size_t n)
 char *lily_strdup(const char *s)
 {
     return lily_strndup(s, strlen(s));
+}
+
+void lily_mem_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 int lily_no_memory(lily_err *e, size_t bytes, const char *what)

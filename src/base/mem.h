@@ -22,6 +22,9 @@ void lily_free_aligned(void *p);
 char *lily_strndup(const char *s, size_t n);
 char *lily_strdup(const char *s);
 
+/* Gives freed memory back to the system where the C library would keep it.  It takes milliseconds. */
+void lily_mem_trim(void);
+
 /* "out of memory (BYTES bytes for WHAT)" */
 int lily_no_memory(lily_err *e, size_t bytes, const char *what);
 

@@ -1,4 +1,8 @@
 """The shape of errors and the library exceptions made of them."""
+import pathlib
+import time
+
+import httpx
 import openai
 import pytest
 
@@ -45,6 +49,25 @@ def test_a_body_of_nothing_but_brackets(api, part):
     assert "262,144" in refused(r, [400])["message"]
     text = '{"user": "\\"%s", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}' % ("[" * (1 << 19))
     assert api.http.post("/v1/chat/completions", content=text).status_code == 200    # letters are no lists
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="needs Linux to tell the memory")
+def test_memory_of_a_large_body_is_given_back(spawn):
+    """One careless request, and the machine would miss its memory until the server ends."""
+    p = spawn()
+
+    def resident():
+        status = pathlib.Path(f"/proc/{p.popen.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1024
+    before = resident()
+    calls = [{"function": {"name": "f", "arguments": '{"a": [%s]}' % ",".join(["{}"] * 200000)}}] * 4
+    body = {"messages": [*MSG, {"role": "assistant", "tool_calls": calls}, {"role": "tool", "content": "x"}]}
+    r = httpx.post(p.base + "/v1/chat/completions", json=body, timeout=60)
+    refused(r, [400], code="context_length_exceeded")
+    end = time.monotonic() + 10
+    while resident() > before + 100 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert resident() < before + 100
 
 
 def test_unknown_path(api):
