@@ -35,13 +35,12 @@ bool lily_file_exists(const char *path)
 /* Opens a regular file. O_NONBLOCK, so that a named pipe in a hostile folder cannot make us wait. */
 static int open_regular(const char *path, int *fd, uint64_t *size, lily_err *e)
 {
-    const char *name = lily_path_base(path);
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0) return lily_fail(e, LILY_IO, "%s: %s", name, strerror(errno));
+    if (*fd < 0) return lily_fail(e, LILY_IO, "%s: %s", path, strerror(errno));
     struct stat st;
     if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(*fd);
-        return lily_fail(e, LILY_IO, "%s: not a regular file", name);
+        return lily_fail(e, LILY_IO, "%s: not a regular file", lily_path_base(path));
     }
     *size = (uint64_t)st.st_size;
     return LILY_OK;

@@ -1,4 +1,5 @@
-/* file.h - files read whole or mapped.  Sentences name the file by its last path component. */
+/* file.h - files read whole or mapped.  Sentences name a file that cannot be opened by its path,
+ * one that was opened by the last component of it. */
 #ifndef LILY_BASE_FILE_H
 #define LILY_BASE_FILE_H
 

@@ -1,4 +1,5 @@
 /* common.c - what the commands share: finding the model, engine options, progress. */
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -52,12 +53,16 @@ static char *find_demo_model(void)
 /* Whether a folder named by a person can be a checkpoint; what is in it is read later. */
 static int check_folder(const char *dir, lily_err *e)
 {
-    if (!lily_file_exists(dir)) return lily_fail(e, LILY_IO, "%s: there is no such folder", dir);
+    if (!lily_file_exists(dir))
+        return lily_fail(e, LILY_IO, "%s: %s", dir, errno == ENOENT ? "there is no such folder" : strerror(errno));
     char *config = lily_path_join(dir, "config.json");
     if (!config) return lily_no_memory(e, strlen(dir), "a path");
-    bool found = lily_file_exists(config);
+    int why = lily_file_exists(config) ? 0 : errno;
     lily_free(config);
-    return found ? LILY_OK : lily_fail(e, LILY_IO, "%s: not a checkpoint folder, config.json is not in it", dir);
+    if (!why) return LILY_OK;
+    if (why == ENOTDIR) return lily_fail(e, LILY_IO, "%s: a checkpoint is a folder, this is a file", dir);
+    if (why == ENOENT) return lily_fail(e, LILY_IO, "%s: not a checkpoint folder, config.json is not in it", dir);
+    return lily_fail(e, LILY_IO, "%s: %s", dir, strerror(why));
 }
 
 static int find_model(const lily_args *a, char **dir, lily_err *e)

@@ -65,6 +65,9 @@ def test_a_model_that_is_not_there(lily, tmp_path):
     r = lily("inspect", "--model", tmp_path)
     assert r.returncode == 3
     assert r.stderr == f"lily: {tmp_path}: not a checkpoint folder, config.json is not in it\n"
+    (tmp_path / "file").touch()
+    r = lily("inspect", "--model", tmp_path / "file")
+    assert r.stderr == f"lily: {tmp_path}/file: a checkpoint is a folder, this is a file\n"
 
 
 def test_plans_change_with_switches(lily):
