@@ -65,9 +65,10 @@ typedef struct lily_http_options {
 /* Binds, listens and starts the network thread.  LILY_BUSY when the port or socket is taken by a living server:
  * call it before anything slow is loaded. */
 int lily_http_open(lily_http **out, const lily_http_options *opt, lily_err *e);
-/* Who can reach what would be listened on: a Unix socket, a loopback address, another one. */
+/* Who can reach what would be listened on: a Unix socket, a loopback address, another one.
+ * LILY_ARGUMENT when the host is unknown. */
 enum lily_reach { LILY_REACH_USER, LILY_REACH_MACHINE, LILY_REACH_NETWORK };
-enum lily_reach lily_http_reach(const lily_http_options *opt);
+int lily_http_reach(const lily_http_options *opt, enum lily_reach *reach, lily_err *e);
 const lily_http_options *lily_http_in_force(const lily_http *h);    /* with the defaults filled in */
 int lily_http_port(const lily_http *h);    /* the port in force, 0 for a Unix socket */
 /* Turns of the network thread's loop so far; asking makes it turn once more, if it still lives.  For watchdogs. */

@@ -39,15 +39,21 @@ static int bound_port(int fd)
     return 0;
 }
 
+static int look_up(const char *host, const char *service, struct addrinfo **out, lily_err *e)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    int rc = getaddrinfo(host, service, &hints, out);
+    return rc == 0 ? LILY_OK : lily_fail(e, LILY_ARGUMENT, "the address %s is unknown: %s", host, gai_strerror(rc));
+}
+
 static int listen_tcp(const char *host, int port, int *out, int *out_port, lily_err *e)
 {
     char service[8], where[300];
     snprintf(service, sizeof service, "%d", port);
     snprintf(where, sizeof where, "%.255s port %d", host, port);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *list;
-    int rc = getaddrinfo(host, service, &hints, &list);
-    if (rc != 0) return lily_fail(e, LILY_ARGUMENT, "the address %s is unknown: %s", host, gai_strerror(rc));
-    rc = LILY_IO;
+    struct addrinfo *list;
+    TRY(look_up(host, service, &list, e));
+    int rc = LILY_IO;
     for (struct addrinfo *a = list; a; a = a->ai_next) {
         int fd = new_socket(a->ai_family, e);
         if (fd < 0) continue;
@@ -85,6 +91,9 @@ static int listen_unix(const char *path, int *out, lily_err *e)
     if (strlen(path) >= sizeof a.sun_path)
         return lily_fail(e, LILY_ARGUMENT, "the socket path %s is longer than %zu bytes", path, sizeof a.sun_path - 1);
     memcpy(a.sun_path, path, strlen(path) + 1);
+    struct stat st;
+    if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+        return lily_fail(e, LILY_ARGUMENT, "%s exists and is no socket", path);
     int fd = new_socket(AF_UNIX, e);
     if (fd < 0) return LILY_IO;
     if (stale(&a)) unlink(path);
@@ -115,22 +124,26 @@ static enum lily_reach reach_of(const struct sockaddr *a)
     return loopback ? LILY_REACH_MACHINE : LILY_REACH_NETWORK;
 }
 
-enum lily_reach lily_http_reach(const lily_http_options *opt)
+int lily_http_reach(const lily_http_options *opt, enum lily_reach *reach, lily_err *e)
 {
     struct sockaddr_storage given;
     socklen_t n = sizeof given;
+    *reach = LILY_REACH_NETWORK;
     if (opt->listen_fd > 0) {
-        bool known = getsockname(opt->listen_fd, (struct sockaddr *)&given, &n) == 0;
-        return known ? reach_of((struct sockaddr *)&given) : LILY_REACH_NETWORK;
+        if (getsockname(opt->listen_fd, (struct sockaddr *)&given, &n) == 0) *reach = reach_of((struct sockaddr *)&given);
+        return LILY_OK;
     }
-    if (opt->unix_path) return LILY_REACH_USER;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
-    if (getaddrinfo(opt->host ? opt->host : "127.0.0.1", NULL, &hints, &list) != 0) return LILY_REACH_NETWORK;
-    enum lily_reach reach = LILY_REACH_MACHINE;
+    if (opt->unix_path) {
+        *reach = LILY_REACH_USER;
+        return LILY_OK;
+    }
+    struct addrinfo *list;
+    TRY(look_up(opt->host ? opt->host : "127.0.0.1", NULL, &list, e));
+    *reach = LILY_REACH_MACHINE;
     for (struct addrinfo *a = list; a; a = a->ai_next)
-        if (reach_of(a->ai_addr) > reach) reach = reach_of(a->ai_addr);
+        if (reach_of(a->ai_addr) > *reach) *reach = reach_of(a->ai_addr);
     freeaddrinfo(list);
-    return reach;
+    return LILY_OK;
 }
 
 /* ---- listening ---- */

@@ -143,7 +143,9 @@ static void a_passed_socket_is_served(void **state)
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
     lily_http_options o = {.listen_fd = fd};
-    assert_int_equal(lily_http_reach(&o), LILY_REACH_MACHINE);
+    enum lily_reach reach;
+    check_ok(lily_http_reach(&o, &reach, &e), &e);
+    assert_int_equal(reach, LILY_REACH_MACHINE);
     check_fails(lily_http_open(&h, &o, &e), LILY_ARGUMENT, &e);    /* it does not listen */
     assert_int_equal(listen(fd, 5), 0);
     h = open_guarded(o);
@@ -155,6 +157,7 @@ static void a_passed_socket_is_served(void **state)
 static void who_can_reach_it(void **state)
 {
     (void)state;
+    lily_err e;
     static const struct {
         const char *host, *unix_path;
         enum lily_reach reach;
@@ -168,8 +171,14 @@ static void who_can_reach_it(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lily_http_options o = {.host = cases[i].host, .unix_path = cases[i].unix_path};
-        assert_int_equal(lily_http_reach(&o), cases[i].reach);
+        enum lily_reach reach;
+        check_ok(lily_http_reach(&o, &reach, &e), &e);
+        assert_int_equal(reach, cases[i].reach);
     }
+    lily_http_options unknown = {.host = "no such host"};
+    enum lily_reach reach;
+    check_fails(lily_http_reach(&unknown, &reach, &e), LILY_ARGUMENT, &e);
+    assert_has(e.text, "the address no such host is unknown");
 }
 
 static void the_loop_turns_when_asked(void **state)

@@ -289,6 +289,11 @@ static void test_unix_socket(void **state)
     close(fd);
     lily_http_close(h);
     assert_int_not_equal(stat(a.sun_path, &st), 0);
+    /* Nor is anything else that has the name. */
+    assert_int_equal(mkdir(a.sun_path, 0700), 0);
+    check_fails(lily_http_open(&other, &opt, &e), LILY_ARGUMENT, &e);
+    assert_has(e.text, "exists and is no socket");
+    rmdir(a.sun_path);
     rmdir(dir);
 }
 
