@@ -484,6 +484,7 @@ static bool has_too_many_parts(const char *text, size_t n)
 int lily_body_object(const char *text, size_t n, json_t **out, lily_refusal *r)
 {
     *out = NULL;
+    if (n == 0) return lily_refuse(r, LILY_ARGUMENT, NULL, "the body is empty");
     if (has_too_many_parts(text, n))
         return lily_refuse(r, LILY_ARGUMENT, NULL, "the body has more than 262,144 lists and objects");
     if (lily_json_parse_big(out, text, n, "the body", &r->err) != LILY_OK) {

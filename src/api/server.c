@@ -58,7 +58,9 @@ static int read_kwargs(server *s, lily_err *e)
 {
     const char *text = s->o->template_kwargs;
     if (!text) return LILY_OK;
-    TRY(lily_json_parse(&s->api.template_kwargs, text, strlen(text), "--chat-template-kwargs", e));
+    int rc = lily_json_parse(&s->api.template_kwargs, text, strlen(text), "--chat-template-kwargs", e);
+    if (rc == LILY_FORMAT) return e->code = LILY_ARGUMENT;    /* no file is damaged */
+    if (rc != LILY_OK) return rc;
     if (json_is_object(s->api.template_kwargs)) return LILY_OK;
     return lily_fail(e, LILY_ARGUMENT, "--chat-template-kwargs must be a JSON object");
 }
@@ -66,7 +68,7 @@ static int read_kwargs(server *s, lily_err *e)
 static int open_guard(server *s, const lily_http_options *http, lily_err *e)
 {
     lily_guard_options o = s->o->guard;
-    o.reach = lily_http_reach(http);
+    TRY(lily_http_reach(http, &o.reach, e));
     TRY(lily_guard_new(&s->api.guard, &o, e));
     if (o.reach != LILY_REACH_NETWORK || lily_guard_has_key(s->api.guard)) return LILY_OK;
     if (!s->o->no_key)
