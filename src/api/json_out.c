@@ -1,6 +1,8 @@
 #include "api/json_out.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -52,7 +54,13 @@ void lily_json_put_text(lily_buf *out, const char *s)
 void lily_json_put_number(lily_buf *out, double x)
 {
     if (!isfinite(x)) x = x > 0 ? 9999 : -9999;
-    lily_buf_printf(out, "%.9g", x == 0 ? 0.0 : x);    /* no "-0" */
+    char text[32];
+    /* The fewest digits that give the same float, of which 9 are always enough: 0.6, not 0.600000024. */
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x == 0 ? 0.0 : x);    /* no "-0" */
+        if (strtof(text, NULL) == (float)x) break;
+    }
+    lily_buf_puts(out, text);
 }
 
 void lily_json_put_bytes(lily_buf *out, const char *s, size_t n)

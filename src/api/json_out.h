@@ -12,7 +12,8 @@
 void lily_json_put_string(lily_buf *out, const char *s, size_t n);
 /* The same up to the NUL; NULL gives null. */
 void lily_json_put_text(lily_buf *out, const char *s);
-/* A number that JSON can hold: what is not finite becomes ±9999 (as OpenAI writes a probability of 0). */
+/* A float, in the fewest digits that are no other. What is not finite, which JSON cannot hold, becomes ±9999 (as OpenAI
+ * writes a probability of 0). */
 void lily_json_put_number(lily_buf *out, double x);
 /* [1, 2, 3]: the bytes as numbers. */
 void lily_json_put_bytes(lily_buf *out, const char *s, size_t n);

@@ -1,6 +1,7 @@
 /* The fields of a chat request: read, checked against their range, refused by name. */
 #include "../check.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/json_out.h"
@@ -412,6 +413,14 @@ static void test_json_strings(void **state)
     lily_json_put_number(&out, -1.0 / 0.0);
     lily_json_put_text(&out, NULL);
     assert_string_equal(out.data, "[240,65]0-9999null");
+    lily_buf_clear(&out);
+    static const float floats[] = {0.6f, 1, 0x1.fffffep-1f, -8.98719081e-05f, 16777217, 3.4028235e38f};
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
+        lily_json_put_number(&out, (double)floats[i]);
+        assert_true(strtof(lily_buf_str(&out), NULL) == floats[i]);
+        if (i == 0) assert_string_equal(lily_buf_str(&out), "0.6");
+        lily_buf_clear(&out);
+    }
     lily_buf_free(&out);
 }
 
