@@ -138,9 +138,10 @@ static void put_sentence(const lily_call *c, const lily_http_req *req, int statu
 {
     size_t n = (size_t)snprintf(out, room, "%.16s %.200s %d in %.3f s", lily_http_method(req), lily_http_path(req),
                                 status, lily_seconds_since(c->start));
-    if (c->talks && n < room)
-        n += (size_t)snprintf(out + n, room - n, ", %s: prompt %u (%u reused), answer %u", finish_of(c, req), c->n_prompt,
-                              c->n_reused, c->n_generated);
+    if (c->talks && n < room) n += (size_t)snprintf(out + n, room - n, ", %s", finish_of(c, req));
+    if (c->talks && c->n_prompt && n < room)    /* a body that was refused has no prompt */
+        n += (size_t)snprintf(out + n, room - n, ": prompt %u (%u reused), answer %u", c->n_prompt, c->n_reused,
+                              c->n_generated);
     if (n < room)
         snprintf(out + n, room - n, "%s [%s]", lily_http_gone(req) ? ", the client left" : "", c->id);
 }
