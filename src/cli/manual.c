@@ -13,7 +13,8 @@ static void put(FILE *f, const char *s)
     size_t left = strlen(s);
     for (bool first = true; left; first = false) {
         size_t n = lily_utf8_length((const unsigned char *)s, left);
-        if (n > 1) fprintf(f, "\\[u%04X]", (unsigned)lily_utf8_decode((const unsigned char *)s, n));
+        if (n == strlen("…") && strncmp(s, "…", n) == 0) fputs("...", f);    /* groff cannot spell it for ASCII */
+        else if (n > 1) fprintf(f, "\\[u%04X]", (unsigned)lily_utf8_decode((const unsigned char *)s, n));
         else if (*s == '\\') fputs("\\e", f);
         else if (*s == '-') fputs("\\-", f);
         else if (first && (*s == '.' || *s == '\'')) fprintf(f, "\\&%c", *s);
