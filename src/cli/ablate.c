@@ -78,6 +78,7 @@ int lily_cmd_ablate(const lily_args *a, lily_err *e)
     int rc;
     TRY_TO(done, ablate_options(a, &b, &lengths, e));
     TRY_TO(done, lily_engine_options_from(a, &o, &dir, e));
+    o.cache_bytes = LILY_NO_CACHE;
     TRY_TO(done, lily_engine_open(&g, &o, e));
     report r = {g, &o, lily_arg_given(a, OPT_JSON)};
     if (!r.json) printf("%s\n", lily_engine_device_text(g));
