@@ -12,7 +12,7 @@ import json
 import pathlib
 import sys
 
-from openai import OpenAI
+from openai import OpenAI, OpenAIError
 
 MOST_ROUNDS = 8
 MOST_BYTES = 64 * 1024      # of one file
@@ -96,8 +96,14 @@ def main():
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="folder with the private files")
     parser.add_argument("--show", action="store_true", help="ask before an answer of Lily's goes to the cloud model")
     options = parser.parse_args()
+    folder = options.folder.expanduser()
+    if not folder.is_dir():
+        parser.error(f"{folder} is no folder")
     client = OpenAI(base_url=options.gateway, api_key=options.key, timeout=3600)
-    print(solve(client, options.folder.expanduser(), options.task, options.show))
+    try:
+        print(solve(client, folder, options.task, options.show))
+    except (OpenAIError, RuntimeError) as e:
+        sys.exit(f"hybrid.py: {options.gateway}: {e}")
 
 
 if __name__ == "__main__":
