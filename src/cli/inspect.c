@@ -18,7 +18,7 @@ static void print_config(const lily_config *c)
            c->head_dim, c->rotary, c->rope_theta);
     printf("DeltaNet          %u key heads of %u, %u value heads of %u, convolution over %u\n", c->lin_k_heads, c->lin_k_dim,
            c->lin_v_heads, c->lin_v_dim, c->conv_kernel);
-    printf("experts           %u of %u, %u a token, and a shared one of %u\n", c->experts, c->expert_inter, c->top_k,
+    printf("experts           %u of width %u, %u a token, and a shared one of width %u\n", c->experts, c->expert_inter, c->top_k,
            c->shared_inter);
     printf("vocabulary        %u\n", c->vocab);
     printf("positions         %u\n", c->max_positions);
