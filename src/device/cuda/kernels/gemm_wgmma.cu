@@ -483,7 +483,7 @@ enum cuda_gemm_shape cuda_gemm_wgmma_shape(const cuda_gemm *a)
         float time;
     } shapes[] = {{CUDA_GEMM_256x128, 256, 8, 43.7f}, {CUDA_GEMM_64x256, 64, 16, 30.9f}, {CUDA_GEMM_64x128, 64, 8, 17.2f},
                   {CUDA_GEMM_32x256, 32, 16, 24.5f}};
-    if (a->experts) return a->n <= 24 * a->experts ? CUDA_GEMM_32x256 : a->order || a->n <= 96 * a->experts ? CUDA_GEMM_64x256 : CUDA_GEMM_256x128;
+    if (a->experts) return a->n <= 24 * a->experts ? CUDA_GEMM_32x256 : a->order || a->n <= 128 * a->experts ? CUDA_GEMM_64x256 : CUDA_GEMM_256x128;
     enum cuda_gemm_shape best = CUDA_GEMM_256x128;
     float least = 0;
     for (const auto &k : shapes) {

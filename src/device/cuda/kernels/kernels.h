@@ -194,6 +194,7 @@ cudaError_t cuda_attend_token(const cuda_attention *, bool dependent, cudaStream
 size_t cuda_attend_token_room(uint32_t q_heads);
 /* Attention and gate of many tokens, heads of 256: bf16 products. */
 cudaError_t cuda_attend_many(const cuda_attention *, bool gate, cudaStream_t);
+cudaError_t cuda_attend_wgmma(const cuda_attention *, bool gate, cudaStream_t);        /* on Hopper */
 
 /* ---- experts ---- */
 
