@@ -236,8 +236,11 @@ static int connections_that_fit(int wanted)
 
 static void fill_defaults(lily_http_options *o)
 {
+    enum { LEAST_HELD = 64 << 20 };
     if (!o->host) o->host = "127.0.0.1";
     if (!o->max_body_bytes) o->max_body_bytes = (size_t)16 << 20;
+    size_t held = o->max_body_bytes < SIZE_MAX / 4 ? o->max_body_bytes * 4 : SIZE_MAX;
+    if (!o->max_held_bytes) o->max_held_bytes = held > LEAST_HELD ? held : LEAST_HELD;
     if (!o->max_header_bytes) o->max_header_bytes = (size_t)64 << 10;
     if (!o->max_pending_bytes) o->max_pending_bytes = (size_t)1 << 20;
     if (o->max_headers <= 0) o->max_headers = 100;
@@ -304,6 +307,7 @@ static void destroy(lily_http *h)
         if (h->wake_pipe[i] >= 0) close(h->wake_pipe[i]);
     pthread_cond_destroy(&h->idle);
     pthread_mutex_destroy(&h->lock);
+    http_bodies_unref(h->bodies);
     lily_free(h->unix_path);
     lily_free(h);
 }
@@ -318,7 +322,11 @@ int lily_http_open(lily_http **out, const lily_http_options *opt, lily_err *e)
     h->listen_fd = h->wake_pipe[0] = h->wake_pipe[1] = -1;
     pthread_mutex_init(&h->lock, NULL);
     pthread_cond_init(&h->idle, NULL);
-    int rc = http_listen(&h->opt, &h->listen_fd, &h->port, e);
+    int rc = LILY_OK;
+    h->bodies = lily_calloc(1, sizeof *h->bodies);
+    if (h->bodies) http_bodies_ref(h->bodies);
+    else rc = lily_no_memory(e, sizeof *h->bodies, "the HTTP server");
+    if (rc == LILY_OK) rc = http_listen(&h->opt, &h->listen_fd, &h->port, e);
     if (rc == LILY_OK && opt->unix_path && opt->listen_fd <= 0 && !(h->unix_path = lily_strdup(opt->unix_path)))
         rc = lily_no_memory(e, strlen(opt->unix_path) + 1, "the socket path");
     if (rc == LILY_OK) rc = make_pipe(h->wake_pipe, e);

@@ -40,6 +40,8 @@ typedef struct lily_http_options {
     const char *unix_path;          /* when set: a Unix socket (mode 0600) in place of host and port */
     int listen_fd;                  /* > 0: a socket that listens already, in place of all three; closed at the end */
     size_t max_body_bytes;          /* 0: 16 MiB; more is answered 413 */
+    size_t max_held_bytes;          /* 0: four times that, at least 64 MiB; the bodies of all requests together, those
+                                       still coming and those not yet let go.  More is answered 503 with Retry-After */
     size_t max_header_bytes;        /* 0: 64 KiB; more is answered 431 */
     size_t max_pending_bytes;       /* 0: 1 MiB; what a stream may hold for a client that reads too slowly */
     int max_headers;                /* 0: 100; more is answered 431 */

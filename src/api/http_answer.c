@@ -29,10 +29,28 @@ void http_wake(lily_http_req *req)
     http_signal(h);
 }
 
+http_bodies *http_bodies_ref(http_bodies *b)
+{
+    atomic_fetch_add(&b->refs, 1);
+    return b;
+}
+
+void http_bodies_unref(http_bodies *b)
+{
+    if (b && atomic_fetch_sub(&b->refs, 1) == 1) lily_free(b);
+}
+
+void http_drop_body(lily_http_req *req)
+{
+    atomic_fetch_sub(&req->bodies->bytes, req->body.len);
+    lily_buf_free(&req->body);
+}
+
 static void destroy(lily_http_req *req)
 {
     if (req->over) req->over(req, req->over_arg);
-    lily_buf_free(&req->body);
+    http_drop_body(req);
+    http_bodies_unref(req->bodies);
     lily_buf_free(&req->content_type);
     lily_buf_free(&req->extra);
     lily_buf_free(&req->out);

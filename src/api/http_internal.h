@@ -35,6 +35,12 @@ typedef struct http_conn {
     struct http_conn *prev, *next;
 } http_conn;
 
+/* What the bodies of all requests take.  A request may outlive its server, hence the count is shared. */
+typedef struct http_bodies {
+    atomic_size_t bytes;
+    atomic_int refs;               /* the server and each request.  0: freed */
+} http_bodies;
+
 enum http_state { HTTP_OPEN, HTTP_REPLY, HTTP_STREAM, HTTP_ENDED };    /* ENDED: a stream with its last write made */
 
 struct lily_http_req {
@@ -46,9 +52,11 @@ struct lily_http_req {
     void (*over)(lily_http_req *req, void *arg);
     void *over_arg;
     lily_buf body;
+    http_bodies *bodies;           /* where body.len is counted */
     /* network thread only */
     http_conn *conn;               /* NULL once the request is over */
     uint64_t body_seen;            /* bytes, also those that were too many */
+    bool crowded;                  /* its body found no room beside the others' and was dropped */
     bool handled;                  /* its body was read whole, and it counts as in flight */
     /* any thread */
     atomic_bool gone;
@@ -87,6 +95,7 @@ struct lily_http {
     char *unix_path;               /* to be removed at the end; NULL: none */
     pthread_t thread;
     int wake_pipe[2];
+    http_bodies *bodies;
     http_conn *conns;              /* network thread only */
     int n_connections;             /* that the library holds; network thread only */
     http_linger lingers[HTTP_MAX_LINGER];    /* the first linger_count; network thread only */
@@ -121,6 +130,9 @@ void http_linger_close(lily_http *h);
 
 /* http_answer.c */
 void http_mark_gone(lily_http_req *req);
+http_bodies *http_bodies_ref(http_bodies *b);
+void http_bodies_unref(http_bodies *b);                    /* NULL is allowed */
+void http_drop_body(lily_http_req *req);
 void http_release(lily_http_req *req);                     /* drops one of refs */
 void http_wake(lily_http_req *req);                        /* with req->lock held */
 void http_signal(lily_http *h);                            /* ends the poll of the network thread */

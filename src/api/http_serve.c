@@ -118,6 +118,7 @@ static lily_http_req *new_request(lily_http *h, const char *method, const char *
     pthread_cond_init(&req->room, NULL);
     req->refs = 1;
     req->server = h;
+    req->bodies = http_bodies_ref(h->bodies);
     req->method = lily_arena_strndup(&req->arena, method, strlen(method));
     req->path = lily_arena_strndup(&req->arena, path, strlen(path));
     if (!req->method || !req->path) {
@@ -137,6 +138,14 @@ static enum MHD_Result refuse(http_conn *c, int status, const char *sentence)
     if (lily_http_reply_error(c->req, status, sentence, NULL) != LILY_OK) return MHD_NO;
     return send_answer(c);
 }
+
+static bool has_room(const lily_http *h, size_t more)
+{
+    size_t held = atomic_load(&h->bodies->bytes);
+    return more <= h->opt.max_held_bytes && held <= h->opt.max_held_bytes - more;
+}
+
+static const char crowded[] = "the bodies of other requests take all the memory there is for them: try again soon";
 
 /* What is wrong with a head by itself, or NULL. */
 static const char *bad_head(const lily_http *h, const copy *k, int *status)
@@ -202,15 +211,24 @@ static enum MHD_Result begin_request(lily_http *h, http_conn *c, const char *url
     if (!admitted) return size || k.codings || wrong ? send_answer(c) : MHD_YES;
     if (wrong) return refuse(c, status, wrong);
     if (size > h->opt.max_body_bytes) return refuse(c, 413, "the body of the request is too large");
-    return MHD_YES;
+    if (has_room(h, (size_t)size)) return MHD_YES;
+    lily_http_set_header(req, "Retry-After", "1", NULL);
+    return refuse(c, 503, crowded);
 }
 
-/* A chunked body that is too large is read to its end without being kept, since only then can it be answered. */
-static void add_body(lily_http_req *req, const char *data, size_t n, size_t limit)
+/* A body that turns out too large, or finds no room any more, is read to its end without being kept, since only then
+ * can it be answered. */
+static void add_body(lily_http *h, lily_http_req *req, const char *data, size_t n)
 {
     req->body_seen += n;
-    if (req->body_seen > limit) lily_buf_free(&req->body);
-    else lily_buf_add(&req->body, data, n);
+    req->crowded = req->crowded || !has_room(h, n);
+    if (req->crowded || req->body_seen > h->opt.max_body_bytes) {
+        http_drop_body(req);
+        return;
+    }
+    size_t before = req->body.len;
+    lily_buf_add(&req->body, data, n);
+    atomic_fetch_add(&h->bodies->bytes, req->body.len - before);
 }
 
 /* ---- finding the handler */
@@ -266,7 +284,10 @@ static void handle(lily_http *h, lily_http_req *req)
     if (stopping) lily_http_reply_error(req, 503, "the server is shutting down", NULL);
     else if (req->body_seen > h->opt.max_body_bytes)
         lily_http_reply_error(req, 413, "the body of the request is too large", NULL);
-    else if (req->body.failed) lily_http_reply_error(req, 503, "out of memory for the body of the request", NULL);
+    else if (req->crowded) {
+        lily_http_set_header(req, "Retry-After", "1", NULL);
+        lily_http_reply_error(req, 503, crowded, NULL);
+    } else if (req->body.failed) lily_http_reply_error(req, 503, "out of memory for the body of the request", NULL);
     else if (route) route->handle(req, h->opt.arg);
     else without_route(req, lily_buf_str(&allow));
     lily_http_unref(req);
@@ -285,7 +306,7 @@ enum MHD_Result http_on_request(void *server, struct MHD_Connection *mhd, const 
         return begin_request(h, c, url, method);
     }
     if (*size) {
-        add_body(c->req, data, *size, h->opt.max_body_bytes);
+        add_body(h, c->req, data, *size);
         *size = 0;
         return MHD_YES;
     }

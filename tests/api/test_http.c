@@ -141,6 +141,59 @@ static void test_body_limit(void **state)
     lily_http_close(h);
 }
 
+/* Asks until the server answers with that status, since it hears of other connections in its own time. */
+static const char *until_status(lily_http *h, const char *request, const char *status)
+{
+    const char *got = "";
+    for (int i = 0; i < 100; i++) {
+        got = client_exchange(h, request);
+        if (strstr(got, status)) break;
+        usleep(20000);
+    }
+    assert_has(got, status);
+    return got;
+}
+
+static void test_bodies_together(void **state)
+{
+    (void)state;
+    static const char asked[] = "POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 200\r\n\r\n";
+    lily_http *h = test_open((lily_http_options){.max_body_bytes = 1000, .max_held_bytes = 2000});
+    lily_buf b = {0}, small = {0};
+    with_body(&small, asked, 200);
+    /* One that is being answered and one that has not come whole. */
+    int held = client_open(h), coming = client_open(h);
+    client_send(held, with_body(&b, "GET /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n", 1000));
+    lily_http_req *req = test_take();
+    client_send(coming, with_body(&b, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 901\r\n\r\n", 900));
+    const char *got = until_status(h, lily_buf_str(&small), "HTTP/1.1 503 ");
+    assert_has(got, "Retry-After: 1\r\n");
+    assert_has(got, "the bodies of other requests");
+    with_body(&b, "POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\nc8\r\n", 200);
+    lily_buf_puts(&b, "\r\n0\r\n\r\n");
+    got = client_exchange(h, lily_buf_str(&b));
+    assert_has(got, "HTTP/1.1 503 ");
+    assert_has(got, "Retry-After: 1\r\n");
+    /* What was begun is served, and room comes back with every end: an answer, a client that leaves. */
+    client_send(coming, "a");
+    assert_has(client_read_until(coming, "aaa", 2), "200 OK");
+    until_status(h, lily_buf_str(&small), "200 OK");
+    client_send(coming, with_body(&b, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 901\r\n\r\n", 900));
+    until_status(h, lily_buf_str(&small), "HTTP/1.1 503 ");
+    close(coming);
+    until_status(h, lily_buf_str(&small), "200 OK");
+    /* A body is held as long as its request, whatever became of the client and of the server. */
+    close(held);
+    assert_true(test_wait_gone(req, 2));
+    lily_http_close(h);
+    size_t n;
+    (void)lily_http_body(req, &n);
+    assert_int_equal(n, 1000);
+    lily_http_unref(req);
+    lily_buf_free(&b);
+    lily_buf_free(&small);
+}
+
 static void test_header_limit(void **state)
 {
     (void)state;
@@ -382,9 +435,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers),          cmocka_unit_test(test_no_such_thing),
         cmocka_unit_test(test_kept_connection),  cmocka_unit_test(test_expect),
-        cmocka_unit_test(test_body_limit),       cmocka_unit_test(test_header_limit),
+        cmocka_unit_test(test_body_limit),       cmocka_unit_test(test_bodies_together),
+        cmocka_unit_test(test_header_limit),     cmocka_unit_test(test_compressed),
         cmocka_unit_test(test_ambiguous_or_broken), cmocka_unit_test(test_dropped_by_handler),
-        cmocka_unit_test(test_compressed),
         cmocka_unit_test(test_order_of_calls),   cmocka_unit_test(test_taken),
         cmocka_unit_test(test_unix_socket),      cmocka_unit_test(test_graceful_stop),
         cmocka_unit_test(test_request_after_stop), cmocka_unit_test(test_abrupt_close),
