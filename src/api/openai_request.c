@@ -9,6 +9,7 @@
 
 #include "api/fields.h"
 #include "api/openai_tools.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "sample/json_schema.h"
@@ -466,26 +467,11 @@ void lily_openai_request_free(lily_openai_request *q)
 
 /* ---- bodies and places ---- */
 
-/* Parsed, an empty object takes a hundred times its two letters: unbounded, a body that is allowed would take the
- * machine's memory.  Text that is no JSON may be counted wrong; it is refused anyway. */
-static bool has_too_many_parts(const char *text, size_t n)
-{
-    enum { MAX_PARTS = 1 << 18 };
-    size_t parts = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] == '"') in_string = !in_string;
-        else if (in_string && text[i] == '\\') i++;
-        else if (!in_string) parts += text[i] == '[' || text[i] == '{';
-    }
-    return parts > MAX_PARTS;
-}
-
 int lily_body_object(const char *text, size_t n, json_t **out, lily_refusal *r)
 {
     *out = NULL;
     if (n == 0) return lily_refuse(r, LILY_ARGUMENT, NULL, "the body is empty");
-    if (has_too_many_parts(text, n))
+    if (lily_json_parts(text, n) > LILY_JSON_MAX_PARTS)
         return lily_refuse(r, LILY_ARGUMENT, NULL, "the body has more than 262,144 lists and objects");
     if (lily_json_parse_big(out, text, n, "the body", &r->err) != LILY_OK) {
         if (r->err.code == LILY_FORMAT) r->err.code = LILY_ARGUMENT;    /* the client's mistake, not that of a file */

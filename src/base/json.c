@@ -14,6 +14,18 @@ int lily_json_parse(json_t **out, const char *text, size_t n, const char *what, 
     return lily_fail(e, LILY_FORMAT, "%s: not valid JSON: %s (line %d, column %d)", what, je.text, je.line, je.column);
 }
 
+size_t lily_json_parts(const char *text, size_t n)
+{
+    size_t parts = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '"') in_string = !in_string;
+        else if (in_string && text[i] == '\\') i++;
+        else if (!in_string) parts += text[i] == '[' || text[i] == '{';
+    }
+    return parts;
+}
+
 int lily_json_read(json_t **out, const char *path, size_t limit, lily_err *e)
 {
     lily_buf text = {0};

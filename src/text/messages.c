@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "text/big_number.h"
 #include "text/jinja_text.h"
 
@@ -287,11 +288,33 @@ static int need_question(json_t *list, lily_err *e)
     return empty && json_array_insert_new(list, at, empty) == 0 ? LILY_OK : no_memory(e);
 }
 
+static size_t parts_of_call(const json_t *call)
+{
+    const json_t *function = json_object_get(call, "function");
+    const json_t *given = json_object_get(function ? function : call, "arguments");
+    return json_is_string(given) ? lily_json_parts(json_string_value(given), json_string_length(given)) : 0;
+}
+
+/* The bound of a body does not see what is JSON in a string: all of it together has the same bound once more. */
+static int check_parts(const json_t *messages, lily_err *e)
+{
+    size_t parts = 0, i, k;
+    const json_t *message, *call;
+    json_array_foreach(messages, i, message) {
+        const json_t *calls = json_object_get(message, "tool_calls");
+        json_array_foreach(calls, k, call) parts += parts_of_call(call);
+        if (json_array_size(calls) == 0) parts += parts_of_call(json_object_get(message, "function_call"));
+    }
+    if (parts <= LILY_JSON_MAX_PARTS) return LILY_OK;
+    return lily_fail(e, LILY_ARGUMENT, "messages: the arguments of all calls have more than 262,144 lists and objects");
+}
+
 int lily_messages_normalize(const json_t *messages, json_t **out, lily_err *e)
 {
     *out = NULL;
     if (!json_is_array(messages)) return lily_fail(e, LILY_ARGUMENT, "messages: expected a list, found %s", kind_of(messages));
     if (json_array_size(messages) == 0) return lily_fail(e, LILY_ARGUMENT, "messages: the list is empty");
+    TRY(check_parts(messages, e));
     json_t *list = json_array();
     int rc = list ? LILY_OK : no_memory(e);
     for (size_t i = 0; i < json_array_size(messages) && rc == LILY_OK; i++)

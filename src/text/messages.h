@@ -29,7 +29,8 @@
  *   no question     when no user message is left (a trimmed tool loop), an empty one is put behind the system
  *                   message
  *
- * Errors: LILY_ARGUMENT for what is not of the form, LILY_UNSUPPORTED for images and the like. */
+ * Errors: LILY_ARGUMENT for what is not of the form, and for strings of arguments that have more than
+ * LILY_JSON_MAX_PARTS lists and objects in all; LILY_UNSUPPORTED for images and the like. */
 int lily_messages_normalize(const json_t *messages, json_t **out, lily_err *e);
 
 #endif

@@ -51,6 +51,14 @@ def test_a_body_of_nothing_but_brackets(api, part):
     assert api.http.post("/v1/chat/completions", content=text).status_code == 200    # letters are no lists
 
 
+def test_brackets_inside_arguments(api):
+    """What is JSON in a string takes as much memory, and the bound of the body does not see it."""
+    call = {"type": "function", "function": {"name": "f", "arguments": '{"a": [%s]}' % ",".join(["{}"] * 100000)}}
+    messages = [*MSG, {"role": "assistant", "tool_calls": [call] * 3}, {"role": "tool", "content": "x"}]
+    r = api.post("/v1/chat/completions", {"messages": messages, "max_tokens": 1})
+    assert "262,144" in refused(r, [400], param="messages")["message"]
+
+
 @pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="needs Linux to tell the memory")
 def test_memory_of_a_large_body_is_given_back(spawn):
     """One careless request, and the machine would miss its memory until the server ends."""
@@ -60,7 +68,8 @@ def test_memory_of_a_large_body_is_given_back(spawn):
         status = pathlib.Path(f"/proc/{p.popen.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
     before = resident()
-    calls = [{"function": {"name": "f", "arguments": '{"a": [%s]}' % ",".join(["{}"] * 200000)}}] * 4
+    calls = [{"function": {"name": "f", "arguments": '{"a": [%s]}' % ",".join(["{}"] * 200000)}},
+             {"function": {"name": "f", "arguments": {"a": [{}] * 200000}}}]
     body = {"messages": [*MSG, {"role": "assistant", "tool_calls": calls}, {"role": "tool", "content": "x"}]}
     r = httpx.post(p.base + "/v1/chat/completions", json=body, timeout=60)
     refused(r, [400], code="context_length_exceeded")

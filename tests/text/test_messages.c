@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/json.h"
 #include "text/big_number.h"
 #include "text/messages.h"
@@ -127,6 +128,37 @@ static void test_refusals(void **state)
             "messages[1].tool_calls[0].arguments: expected a string or an object, found a number");
 }
 
+/* Two calls of n empty objects each, JSON in a string; one of them of the older form when `old`. */
+static int normalize_many(size_t n, bool old, lily_err *e)
+{
+    lily_buf text = {0};
+    lily_buf_puts(&text, "[");
+    for (size_t i = 0; i < n; i++) lily_buf_puts(&text, i ? ",{}" : "{}");
+    lily_buf_puts(&text, "]");
+    json_t *call = json_pack("{s:s, s:s}", "name", "f", "arguments", lily_buf_str(&text)), *out = NULL;
+    json_t *in = old ? json_pack("[{s:s, s:[O]}, {s:s, s:O}]", "role", "assistant", "tool_calls", call, "role",
+                                 "assistant", "function_call", call)
+                     : json_pack("[{s:s, s:[O, {s:O}]}]", "role", "assistant", "tool_calls", call, "function", call);
+    assert_non_null(in);
+    int rc = lily_messages_normalize(in, &out, e);
+    json_decref(call);
+    json_decref(in);
+    json_decref(out);
+    lily_buf_free(&text);
+    return rc;
+}
+
+static void test_many_parts(void **state)
+{
+    (void)state;
+    lily_err e = {0};
+    for (int old = 0; old < 2; old++) {
+        check_ok(normalize_many(LILY_JSON_MAX_PARTS / 2 - 1, old, &e), &e);
+        check_fails(normalize_many(LILY_JSON_MAX_PARTS / 2, old, &e), LILY_ARGUMENT, &e);
+        assert_string_equal(e.text, "messages: the arguments of all calls have more than 262,144 lists and objects");
+    }
+}
+
 /* Whatever comes out is accepted by the shipped template; numbers of any size keep their digits. */
 static void test_rendered(void **state)
 {
@@ -198,7 +230,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_system),      cmocka_unit_test(test_content),  cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_no_question), cmocka_unit_test(test_refusals), cmocka_unit_test(test_rendered),
+        cmocka_unit_test(test_no_question), cmocka_unit_test(test_refusals), cmocka_unit_test(test_many_parts),
+        cmocka_unit_test(test_rendered),
         cmocka_unit_test(test_control_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
