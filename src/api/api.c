@@ -1,5 +1,6 @@
 #include "api/api.h"
 
+#include "api/call.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -25,6 +26,7 @@ void lily_reply_refusal(lily_http_req *req, const lily_refusal *r)
     lily_err e;
     lily_buf body = {0};
     int status = lily_refusal_status(r);
+    lily_call_refused(lily_call_of(req), r);
     lily_refusal_json(r, lily_http_path(req), &body);
     if (status == 429 || status == 503) lily_http_set_header(req, "Retry-After", "1", &e);
     if (lily_buf_ok(&body, "an answer", &e) == LILY_OK)

@@ -24,6 +24,7 @@ struct lily_call {
     uint32_t n_prompt, n_reused, n_generated;
     double prompt_seconds, reply_seconds;
     enum lily_end end;
+    lily_refusal *refusal;          /* or NULL */
     lily_trace *trace;
 };
 
@@ -91,6 +92,28 @@ void lily_call_heard(lily_call *c, const lily_event *ev)
     }
 }
 
+/* ---- refusals ---- */
+
+/* The sentence without the words of the client that it may quote: of a body that is no JSON they are the prompt's. */
+static void strip_quoted(const char *sentence, char *out, size_t room)
+{
+    static const char quotes[] = "'\"";
+    size_t from = strcspn(sentence, quotes), to = strlen(sentence);
+    for (size_t i = to; i > from + 1 && to == strlen(sentence); i--)
+        if (strchr(quotes, sentence[i - 1])) to = i;
+    snprintf(out, room, "%.*s%s%s", (int)from, sentence, sentence[from] ? "…" : "", sentence + to);
+}
+
+void lily_call_refused(lily_call *c, const lily_refusal *r)
+{
+    if (!c) return;
+    if (!c->refusal) c->refusal = lily_calloc(1, sizeof *c->refusal);
+    if (c->refusal) *c->refusal = *r;
+    char sentence[LILY_ERR_TEXT + sizeof "…"];
+    strip_quoted(r->err.text, sentence, sizeof sentence);
+    lily_log(LILY_LOG_DEBUG, "%s [%s]", sentence, c->id);
+}
+
 /* ---- the end ---- */
 
 static double seconds(uint64_t from, uint64_t to) { return to > from ? (double)(to - from) * 1e-9 : 0; }
@@ -123,6 +146,13 @@ static void put_members(const lily_call *c, const lily_http_req *req, int status
     lily_json_put_text(out, lily_http_path(req));
     lily_buf_printf(out, ",\"status\":%d,\"seconds\":%.6f,\"client_gone\":%s", status, lily_seconds_since(c->start),
                     lily_http_gone(req) ? "true" : "false");
+    if (c->refusal || status >= 400) {
+        const lily_refusal *r = c->refusal ? c->refusal : &(lily_refusal){.status = status};
+        lily_buf_puts(out, ",\"param\":");
+        lily_json_put_text(out, r->param[0] ? r->param : NULL);
+        lily_buf_puts(out, ",\"code\":");
+        lily_json_put_text(out, lily_refusal_code(r));
+    }
     if (!c->talks) return;
     lily_buf_printf(out, ",\"finish\":\"%s\",\"prompt_tokens\":%u,\"cached_tokens\":%u,\"completion_tokens\":%u",
                     finish_of(c, req), c->n_prompt, c->n_reused, c->n_generated);
@@ -177,6 +207,7 @@ void lily_call_over(lily_http_req *req, void *arg)
     count(c, &api->metrics, lily_http_path(req), status);
     write_line(c, req, status);
     lily_trace_close(c->trace, status, lily_http_gone(req));
+    lily_free(c->refusal);
     lily_free(c);
 }
 

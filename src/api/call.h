@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "api/errors.h"
 #include "api/http.h"
 #include "run/engine.h"
 
@@ -23,5 +24,7 @@ void lily_call_talks(lily_call *c, struct lily_api *api, lily_engine *g, const l
 /* What is asked of the engine, and what it says.  A call may ask several times. */
 void lily_call_asked(lily_call *c, const lily_ask *ask);
 void lily_call_heard(lily_call *c, const lily_event *ev);
+/* Why it is refused, or fails in the middle of its answer; before the client is told. */
+void lily_call_refused(lily_call *c, const lily_refusal *r);
 
 #endif

@@ -47,7 +47,19 @@ static const char *code_of(int status)
     }
 }
 
-static void put_openai(lily_buf *out, int status, const lily_refusal *r, const char *code)
+/* A name that the status alone does not tell, or NULL. */
+static const char *own_code(const lily_refusal *r)
+{
+    return r->code ? r->code : r->err.code == LILY_CONTEXT ? "context_length_exceeded" : NULL;
+}
+
+const char *lily_refusal_code(const lily_refusal *r)
+{
+    const char *code = own_code(r);
+    return code ? code : code_of(lily_refusal_status(r));
+}
+
+static void put_openai(lily_buf *out, int status, const lily_refusal *r)
 {
     lily_buf_puts(out, "{\"error\":{\"message\":");
     lily_json_put_text(out, r->err.text);
@@ -56,7 +68,7 @@ static void put_openai(lily_buf *out, int status, const lily_refusal *r, const c
     lily_buf_puts(out, ",\"param\":");
     lily_json_put_text(out, r->param[0] ? r->param : NULL);
     lily_buf_puts(out, ",\"code\":");
-    lily_json_put_text(out, code ? code : code_of(status));
+    lily_json_put_text(out, lily_refusal_code(r));
 }
 
 /* ---- Anthropic's form ---- */
@@ -82,8 +94,9 @@ static const char *anthropic_type_of(int status)
 }
 
 /* Agents look for "prompt is too long" in the sentence to know that they must shorten the conversation. */
-static void put_anthropic(lily_buf *out, int status, const lily_refusal *r, const char *code)
+static void put_anthropic(lily_buf *out, int status, const lily_refusal *r)
 {
+    const char *code = own_code(r);
     lily_buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", anthropic_type_of(status));
     char sentence[LILY_ERR_TEXT];
     snprintf(sentence, sizeof sentence, "prompt is too long: %u tokens > %u maximum", r->n_prompt, r->n_ctx);
@@ -97,8 +110,7 @@ static void put_anthropic(lily_buf *out, int status, const lily_refusal *r, cons
 
 void lily_refusal_json(const lily_refusal *r, const char *path, lily_buf *out)
 {
-    const char *code = r->code ? r->code : r->err.code == LILY_CONTEXT ? "context_length_exceeded" : NULL;
-    (speaks_anthropic(path) ? put_anthropic : put_openai)(out, lily_refusal_status(r), r, code);
+    (speaks_anthropic(path) ? put_anthropic : put_openai)(out, lily_refusal_status(r), r);
     if (r->n_ctx) lily_buf_printf(out, ",\"n_prompt_tokens\":%u,\"n_ctx\":%u", r->n_prompt, r->n_ctx);
     lily_buf_puts(out, "}}");
 }

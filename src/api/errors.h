@@ -27,6 +27,8 @@ int lily_refuse_at(lily_refusal *r, enum lily_code code, const char *param, cons
                    const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 
 int lily_refusal_status(const lily_refusal *r);
+/* The name of what is wrong, for programs; NULL: it has none. */
+const char *lily_refusal_code(const lily_refusal *r);
 /* Appends the JSON object, in the form of those who ask for that path. */
 void lily_refusal_json(const lily_refusal *r, const char *path, lily_buf *out);
 /* The same for what the HTTP layer refuses by itself (http.h: format_error). */

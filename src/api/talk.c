@@ -28,6 +28,12 @@ typedef struct talk {
 
 static void fail_before(talk *t) { lily_reply_refusal(t->job->req, &t->refusal); }
 
+static void fail_within(talk *t)
+{
+    lily_call_refused(lily_call_of(t->job->req), &t->refusal);
+    t->protocol->fail(t->self, &t->refusal, &t->out);
+}
+
 /* An engine that gave up: a status while there is still one to choose, an event in the stream after that. */
 static int engine_failed(talk *t, const lily_answer_event *ev)
 {
@@ -39,7 +45,7 @@ static int engine_failed(talk *t, const lily_answer_event *ev)
         r->err = *ev->err;
         r->code = ev->err_code;
     }
-    if (t->begun) t->protocol->fail(t->self, r, &t->out);
+    if (t->begun) fail_within(t);
     else fail_before(t);
     return LILY_OK;
 }
@@ -196,7 +202,7 @@ static void fail_to_start(talk *t)
         fail_before(t);
         return;
     }
-    t->protocol->fail(t->self, &t->refusal, &t->out);
+    fail_within(t);
     if (send_events(t, &e) == LILY_OK) lily_http_stream_end(t->job->req, &e);
 }
 
