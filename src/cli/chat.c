@@ -88,6 +88,7 @@ int lily_cmd_chat(const lily_args *a, lily_err *e)
     int rc;
     TRY_TO(done, prepare(a, &t, e));
     TRY_TO(done, lily_engine_options_from(a, &o, &dir, e));
+    if (!lily_arg_given(a, OPT_CACHE_MIB)) o.cache_bytes = LILY_OWN_CACHE;    /* there is one conversation */
     TRY_TO(done, lily_engine_open(&t.engine, &o, e));
     TRY_TO(done, talk(a, &t, e));
 done:

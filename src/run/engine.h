@@ -32,7 +32,9 @@ typedef struct lily_engine_options {
     uint64_t memory_limit;          /* bytes; the plan must fit or opening is refused; 0: what the system has (memory.h) */
     uint32_t queue;                 /* requests that may wait; 0: LILY_DEFAULT_QUEUE */
     uint32_t parallel;              /* requests that are answered at once, by turns; 0: LILY_DEFAULT_PARALLEL */
-    uint64_t cache_bytes;           /* for conversations that nobody runs; 0: chosen from the memory, LILY_NO_CACHE: none */
+    uint64_t cache_bytes;           /* for conversations that nobody runs; 0: chosen from the memory, LILY_NO_CACHE: none,
+                                       LILY_OWN_CACHE: nothing beside what is planned for the one that runs, which keeps
+                                       one while nobody does */
     const char *cache_dir;          /* conversations are kept here too, across restarts; NULL: nowhere */
     uint64_t cache_dir_bytes;       /* that its files may take; 0: LILY_DEFAULT_DISK_BYTES */
     const char *script;             /* scripted replies (docs/scripted-replies.md), or NULL */
@@ -44,6 +46,7 @@ typedef struct lily_engine_options {
 
 enum { LILY_DEFAULT_CONTEXT = 32768, LILY_DEFAULT_CHUNK = 512, LILY_DEFAULT_QUEUE = 64, LILY_DEFAULT_PARALLEL = 8 };
 #define LILY_NO_CACHE UINT64_MAX
+#define LILY_OWN_CACHE (UINT64_MAX - 1)
 #define LILY_DEFAULT_DISK_BYTES (UINT64_C(8) << 30)
 
 /* Memory as planned from the headers, before weights are read; bytes. */

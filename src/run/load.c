@@ -97,9 +97,9 @@ static void estimate(lily_loaded *m, const lily_engine_options *o)
     y->scratch = m->decode->scratch_bytes + m->prefill->scratch_bytes + lily_token_trie_cost(m->tokenizer) +
                  (o->cache_dir ? lily_disk_cost(m) : 0);
     y->planned = y->weights + y->device + y->kv + y->state + y->replies + y->scratch;
-    if (o->cache_bytes == 0) {
+    if (o->cache_bytes == 0 || o->cache_bytes == LILY_OWN_CACHE) {
         /* When nobody runs, what was planned for the one that does keeps one more. */
-        y->cache = default_cache(y, o->memory_limit);
+        if (o->cache_bytes == 0) y->cache = default_cache(y, o->memory_limit);
         m->kept = y->cache + y->kv + y->state;
     } else if (o->cache_bytes != LILY_NO_CACHE) {
         m->kept = y->cache = o->cache_bytes;

@@ -126,6 +126,15 @@ def test_one_shot_and_pipe_give_the_same_answer(lily, build_dir):
     assert lily(*ASK, "-p", " ").returncode != 0
 
 
+def test_one_conversation_plans_no_memory_for_others(lily, source_dir):
+    """A question on a laptop would reserve gigabytes for conversations that it can never have."""
+    def planned(*args):
+        return next(x for x in lily(*ASK, "-n", "1", "-p", "x", *args).stderr.splitlines() if "planned" in x)
+    assert planned().split(", copies")[0] in (source_dir / "README.md").read_text()
+    kept = [float(re.search(r"kept conversations ([\d.]+)", planned(*a)).group(1)) for a in ([], ["--cache-mib", "512"])]
+    assert 0.45 < kept[1] - kept[0] < 0.55
+
+
 class Terminal:
     """lily chat on a pseudo-terminal."""
 
