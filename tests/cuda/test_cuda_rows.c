@@ -95,6 +95,7 @@ static void compare_stage(void *context, lily_exec *x, uint32_t index)
             gpu_expect(beyond_bf16(mine, want, n), (double)row->tolerance, "%s, %u tokens, row %s, slot %s", c->what, c->tokens,
                        row->name, lily_slot_name(s));
         replace(x, s, want, n);
+        assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);     /* a copy out of pageable memory may still be under way */
         lily_free(mine);
         lily_free(want);
     }

@@ -31,6 +31,18 @@ static bool fits_attention(const lily_dev *d, const lily_config *c)
     return c->head_dim == 256 && c->q_heads == 8 * c->kv_heads && c->rotary <= 256;
 }
 
+static bool fits_route(const lily_dev *d, const lily_config *c)
+{
+    (void)d;
+    return c->experts <= CUDA_ROUTED;
+}
+
+static bool fits_norm(const lily_dev *d, const lily_config *c)
+{
+    (void)d;
+    return c->hidden % 4 == 0 && c->hidden <= 8192;
+}
+
 /* ---- rows ---- */
 
 /* Differences to ref, of the output's rms, beside the rounding of a bf16 result: bf16 operands of products, bf16 keys
@@ -49,6 +61,7 @@ enum {
 
 /* name, steps, switches that remove it, modes, difference to ref, fits, function, workspace; preferred first */
 #define CUDA_ROWS(X)                                                                                         \
+    X(token_embed, S(EMBED) | S(NORM_NEXT), 0, LILY_DECODE, PRODUCT, fits_packed, cuda_row_embed_token, NULL) \
     X(token_out_norm, S(PROJ_OUT) | S(ADD_MIX) | S(NORM_POST), 0, LILY_DECODE,                               \
       PRODUCT, fits_packed, cuda_row_out_norm, NULL)                                                         \
     X(token_o_norm, S(PROJ_O) | S(ADD_MIX) | S(NORM_POST), 0, LILY_DECODE,                                   \
@@ -71,6 +84,17 @@ enum {
       PRODUCT, fits_packed, cuda_row_delta_in, NULL)                                                         \
     X(attn_in, S(PROJ_QG) | S(PROJ_K) | S(PROJ_V), 0, BOTH,                                                  \
       PRODUCT, fits_packed, cuda_row_attn_in, NULL)                                                          \
+    X(delta_scan, S(CONV) | S(QK_L2) | S(GATES) | S(GDN) | S(GNORM), OFF(FUSE_SCAN_NORM), LILY_PREFILL,      \
+      PRODUCT, fits_scan, cuda_row_scan_many, cuda_scan_workspace)                                           \
+    X(attention_gate, S(ATTN) | S(O_GATE), OFF(FUSE_ATTN_GATE), LILY_PREFILL,                                \
+      ROUNDED, fits_attention, cuda_row_attn_many, NULL)                                                     \
+    X(attention, S(ATTN), 0, LILY_PREFILL, ROUNDED, fits_attention, cuda_row_attn_many, NULL)                \
+    X(add_norm, S(ADD_MIX) | S(NORM_POST), 0, LILY_PREFILL, PRODUCT, fits_norm, cuda_row_add_norm, NULL)     \
+    X(router_gate, S(ROUTER) | S(SH_GATE), 0, LILY_PREFILL, PRODUCT, fits_packed, cuda_row_router_gate, NULL) \
+    X(route, S(ROUTE_COUNT) | S(ROUTE_OFFSETS) | S(ROUTE_SCATTER), 0, LILY_PREFILL,                          \
+      BITS, fits_route, cuda_row_route, NULL)                                                                \
+    X(combine_norm, S(COMBINE) | S(NORM_NEXT), OFF(FUSE_EXPERT_DOWN), LILY_PREFILL,                          \
+      PRODUCT, fits_norm, cuda_row_combine_norm, NULL)                                                       \
     X(experts_up, S(EXP_UP) | S(EXP_ACT) | S(SH_UP) | S(SH_ACT), OFF(FUSE_EXPERT_UP), LILY_PREFILL,          \
       PRODUCT, fits_packed, cuda_row_experts_up, cuda_map_workspace)                                         \
     X(embed, S(EMBED), 0, BOTH, BITS, NULL, cuda_row_embed, NULL)                                            \
@@ -114,7 +138,8 @@ enum {
 static const lily_row rows[] = {
 #define X(row, set, switches, in_modes, difference, fit, function, bytes)                                    \
     {.name = #row, .steps = set, .off = switches, .modes = in_modes, .exact = EXACT_##difference,            \
-     .tolerance = TOLERANCE_##difference, .fits = fit, .workspace = bytes},
+     .tolerance = TOLERANCE_##difference, .min_tokens = (in_modes) == LILY_PREFILL ? 2 : 0, .fits = fit,     \
+     .workspace = bytes},
     CUDA_ROWS(X)
 #undef X
 };
@@ -192,7 +217,7 @@ static int make_ready(lily_dev *d, lily_err *e)
     CU(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
     CU(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
     CU(cudaMalloc((void **)&d->lane, sizeof *d->lane));
-    CU(cudaMemset(d->lane, 0, sizeof *d->lane));
+    CU(cudaMemsetAsync(d->lane, 0, sizeof *d->lane, d->stream));
     CU(cudaMalloc((void **)&d->sink, sizeof *d->sink));
     CU(cudaMallocHost((void **)&d->sending, CUDA_ANSWERS * sizeof *d->sending));
     CU(cudaMallocHost((void **)&d->answer, CUDA_ANSWERS * sizeof *d->answer));

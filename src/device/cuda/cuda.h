@@ -188,18 +188,19 @@ typedef size_t cuda_workspace_fn(const lily_dev *, const lily_config *, uint32_t
 int cuda_run_row(cuda_run *r, lily_err *e);
 
 /* rows_ends.c */
-cuda_row_fn cuda_row_embed, cuda_row_norm, cuda_row_head, cuda_row_sample, cuda_row_commit;
+cuda_row_fn cuda_row_embed, cuda_row_embed_token, cuda_row_norm, cuda_row_head, cuda_row_sample, cuda_row_commit;
 cuda_workspace_fn cuda_head_workspace, cuda_sample_workspace;
 /* rows_mixer.c */
 cuda_row_fn cuda_row_delta_in, cuda_row_conv, cuda_row_qk_l2, cuda_row_gates, cuda_row_gdn, cuda_row_gnorm, cuda_row_scan,
     cuda_row_out, cuda_row_out_norm, cuda_row_add, cuda_row_attn_in, cuda_row_rope, cuda_row_append, cuda_row_attn,
-    cuda_row_o_gate, cuda_row_attn_token;
-cuda_workspace_fn cuda_attn_token_workspace;
+    cuda_row_o_gate, cuda_row_attn_token,
+    cuda_row_attn_many, cuda_row_scan_many, cuda_row_add_norm;
+cuda_workspace_fn cuda_attn_token_workspace, cuda_scan_workspace;
 /* rows_experts.c */
 cuda_row_fn cuda_row_router, cuda_row_topk, cuda_row_count, cuda_row_offsets, cuda_row_scatter, cuda_row_exp_up,
     cuda_row_exp_act, cuda_row_exp_down, cuda_row_sh_up, cuda_row_sh_act, cuda_row_sh_down, cuda_row_sh_gate,
     cuda_row_combine, cuda_row_experts_up, cuda_row_experts_token, cuda_row_route_token, cuda_row_up_token,
-    cuda_row_down_token;
+    cuda_row_down_token, cuda_row_router_gate, cuda_row_route, cuda_row_combine_norm;
 cuda_workspace_fn cuda_map_workspace, cuda_experts_token_workspace;
 
 /* products.c: by the fastest kernel that takes the matrix, out[t * stride + at + r]: of a slot, or of n vectors. */

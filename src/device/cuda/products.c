@@ -46,14 +46,15 @@ int cuda_project(cuda_run *r, const cuda_matrix *w, unsigned in, float *out, siz
 
 int cuda_project_row(cuda_run *r, const cuda_target *targets, uint32_t n, unsigned in, lily_err *e)
 {
-    bool together = n > 1;
-    for (uint32_t i = 0; i < n; i++) together &= targets[i].w->layout == CUDA_PACKED && targets[i].w->bits == 4;
+    const uint16_t bits = targets[0].w->bits;
+    bool together = n > 1 && (bits == 4 || r->half);
+    for (uint32_t i = 0; i < n; i++) together &= targets[i].w->layout == CUDA_PACKED && targets[i].w->bits == bits;
     if (!together) {
         for (uint32_t i = 0; i < n; i++) TRY(cuda_project(r, targets[i].w, in, targets[i].out, targets[i].stride, 0, e));
         return LILY_OK;
     }
     cuda_gemv v = cuda_gemv_of(r, targets[0].w, in);
-    cuda_gemm m = {.chunks = v.chunks, .cols = v.cols, .in = cuda_slot(r, in), .n = r->tokens, .bits = 4};
+    cuda_gemm m = {.chunks = v.chunks, .cols = v.cols, .in = cuda_slot(r, in), .n = r->tokens, .bits = bits};
     v.n_sections = m.n_sections = n;
     v.blocks = 0;
     for (uint32_t i = 0; i < n; i++) {

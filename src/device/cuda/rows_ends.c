@@ -9,6 +9,15 @@ int cuda_row_embed(cuda_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
+/* One token, and the first norm. */
+int cuda_row_embed_token(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    (void)layer;
+    CU(cuda_embed_token(&r->weights->embed, r->dev->lane, cuda_floats(r, SLOT_X), r->weights->layer[0].norm_mix,
+                        cuda_floats(r, SLOT_N), r->dev->stream));
+    return LILY_OK;
+}
+
 int cuda_row_norm(cuda_run *r, uint16_t layer, lily_err *e)
 {
     const lily_config *c = r->config;

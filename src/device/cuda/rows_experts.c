@@ -43,6 +43,36 @@ int cuda_row_scatter(cuda_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
+int cuda_row_router_gate(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const cuda_layer *y = layer_of(r, layer);
+    const cuda_target to[] = {{&y->router, cuda_floats(r, SLOT_RL), r->config->experts},
+                              {&y->shared_gate, cuda_floats(r, SLOT_SG), 1}};
+    TRY(cuda_project_row(r, to, 2, SLOT_M, e));
+    CU(cuda_sigmoid(cuda_floats(r, SLOT_SG), r->tokens, r->dev->stream));
+    return LILY_OK;
+}
+
+int cuda_row_route(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    (void)layer;
+    int32_t *counts = r->plan->slot_at[SLOT_COUNTS] == LILY_NO_PLACE ? NULL : cuda_ints(r, SLOT_COUNTS);
+    CU(cuda_route(cuda_ints(r, SLOT_TOPI), counts, cuda_ints(r, SLOT_OFFSETS), cuda_ints(r, SLOT_ORDER), cuda_ints(r, SLOT_PLACE),
+                  pairs_of(r), r->config->experts, r->dev->stream));
+    return LILY_OK;
+}
+
+int cuda_row_combine_norm(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const lily_config *c = r->config;
+    const uint16_t next = (uint16_t)(layer + 1);
+    CU(cuda_combine_norm(cuda_floats(r, SLOT_X), cuda_floats(r, SLOT_ED), cuda_floats(r, SLOT_TOPW), cuda_ints(r, SLOT_PLACE),
+                         cuda_floats(r, SLOT_SD), cuda_floats(r, SLOT_SG),
+                         next < c->layers ? r->weights->layer[next].norm_mix : r->weights->norm_final, cuda_slot(r, SLOT_N),
+                         r->tokens, c->top_k, c->hidden, c->eps, r->dev->stream));
+    return LILY_OK;
+}
+
 /* ---- products of the routed experts ---- */
 
 size_t cuda_map_workspace(const lily_dev *d, const lily_config *c, uint32_t tokens, uint32_t context)

@@ -75,6 +75,19 @@ int cuda_row_scan(cuda_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
+size_t cuda_scan_workspace(const lily_dev *d, const lily_config *c, uint32_t tokens, uint32_t context)
+{
+    (void)d, (void)context;
+    return cuda_delta_many_room(tokens, c->lin_k_heads, c->lin_v_heads);
+}
+
+int cuda_row_scan_many(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const cuda_delta d = delta_of(r, layer);
+    CU(cuda_delta_many(&d, cuda_workspace(r), r->dev->stream));
+    return LILY_OK;
+}
+
 /* ---- gated attention ---- */
 
 int cuda_row_attn_in(cuda_run *r, uint16_t layer, lily_err *e)
@@ -156,6 +169,13 @@ int cuda_row_attn_token(cuda_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
+int cuda_row_attn_many(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const cuda_attention a = attention_of(r, layer);
+    CU(cuda_attend_many(&a, cuda_does(r, STEP_O_GATE), r->dev->stream));
+    return LILY_OK;
+}
+
 /* ---- out of the mixer ---- */
 
 int cuda_row_out(cuda_run *r, uint16_t layer, lily_err *e)
@@ -169,6 +189,13 @@ int cuda_row_add(cuda_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer;
     CU(cuda_add(cuda_floats(r, SLOT_X), cuda_floats(r, SLOT_MIX), (size_t)r->tokens * r->config->hidden, r->dev->stream));
+    return LILY_OK;
+}
+
+int cuda_row_add_norm(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    CU(cuda_add_norm(cuda_floats(r, SLOT_X), cuda_floats(r, SLOT_MIX), layer_of(r, layer)->norm_post, cuda_slot(r, SLOT_M),
+                     r->config->hidden, r->tokens, r->config->eps, r->dev->stream));
     return LILY_OK;
 }
 

@@ -31,7 +31,7 @@ int cuda_prepare(lily_dev *d, const lily_weights *w, const lily_plan *plan, lily
     x->plan = plan;
     const size_t n = plan->max_tokens;
     cudaError_t rc = cudaMalloc((void **)&x->memory, plan->scratch_bytes);
-    if (rc == cudaSuccess) rc = cudaMemset(x->memory, 0, plan->scratch_bytes);
+    if (rc == cudaSuccess) rc = cudaMemsetAsync(x->memory, 0, plan->scratch_bytes, d->stream);
     if (rc == cudaSuccess) rc = cudaMalloc((void **)&x->tokens, 2 * n * sizeof *x->tokens);
     if (rc == cudaSuccess) rc = cudaMallocHost((void **)&x->sending, 2 * n * sizeof *x->sending);
     if (rc == cudaSuccess) rc = cudaMallocHost((void **)&x->scores, 2 * n * sizeof *x->scores);

@@ -234,8 +234,9 @@ static int load_layer(loader *l, const lily_config *c, const lily_layer *m, bool
     TRY(load_vector(l, m->norm_mix, c->hidden, &y->norm_mix, e));
     TRY(load_vector(l, m->norm_post, c->hidden, &y->norm_post, e));
     TRY(load_mixer(l, c, m, attention, y, e));
-    TRY(load_matrix(l, &m->router, &y->router, true, e));
-    TRY(load_matrix(l, &m->shared_gate, &y->shared_gate, true, e));
+    const lily_matrix *route[] = {&m->router, &m->shared_gate};
+    cuda_matrix *to[] = {&y->router, &y->shared_gate};
+    TRY(load_row(l, route, to, 2, true, e));
     TRY(load_pair(l, &m->sh_gate, &m->sh_up, &y->sh_gate, &y->sh_up, e));
     TRY(load_matrix(l, &m->sh_down, &y->sh_down, false, e));
     TRY(load_pair(l, &m->ex_gate, &m->ex_up, &y->ex_gate, &y->ex_up, e));

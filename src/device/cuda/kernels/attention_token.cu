@@ -148,7 +148,7 @@ static __device__ void add_tile(Running &r, const cuda_attention &a, const Token
 /* work: [q_heads][SPLITS][DIM], then [q_heads][SPLITS][2]: largest score, sum */
 size_t cuda_attend_token_room(uint32_t q_heads) { return (size_t)q_heads * SPLITS * (DIM + 2) * sizeof(float); }
 
-static __global__ __launch_bounds__(WARPS * 32) void attend_split(const __grid_constant__ cuda_attention a)
+static __global__ __launch_bounds__(WARPS * 32, 2) void attend_split(const __grid_constant__ cuda_attention a)
 {
     extern __shared__ __align__(16) uint8_t shared[];
     Token &t = *(Token *)shared;
@@ -157,6 +157,15 @@ static __global__ __launch_bounds__(WARPS * 32) void attend_split(const __grid_c
     const Split cut = split_of(n);
     dependency_launch();
     if (split >= cut.active) return;
+    const uint32_t first = (split * WARPS + warp) * cut.each, end = min(first + cut.each, cut.tiles);
+    if (first < end) {
+        /* A tile of keys, and one of values: lines of 128 bytes on their way before the queries are there. */
+        const uint8_t *k = (const uint8_t *)rows_of(a, 0, head, first * TILE), *v = (const uint8_t *)rows_of(a, 1, head, first * TILE);
+        for (uint32_t i = lane; i < TILE * DIM * 2 / 128; i += 32) {
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(k + i * 128));
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(v + i * 128));
+        }
+    }
     if (threadIdx.x < a.rotary / 2) {
         double sine, cosine;
         sincos((double)position * a.frequency[threadIdx.x], &sine, &cosine);
@@ -178,7 +187,6 @@ static __global__ __launch_bounds__(WARPS * 32) void attend_split(const __grid_c
 
     Running r = {};
     r.most = -CUDART_INF_F;
-    const uint32_t first = (split * WARPS + warp) * cut.each, end = min(first + cut.each, cut.tiles);
     for (uint32_t tile = first; tile < end; tile++) add_tile(r, a, t, head, tile * TILE, n);
     if (j == 0) t.most[warp][g] = r.most, t.sum[warp][g] = r.sum;
 #pragma unroll

@@ -58,14 +58,18 @@ __device__ inline float block_sum(float v, float *room)
     return warp_sum(all);
 }
 
-/* What still has to be multiplied to N or M: see cuda_norm_tail.  By a whole warp. */
+/* What still has to be multiplied to N or M: see cuda_norm_tail.  By a whole warp; all is asked for at once. */
 __device__ inline float norm_scale(const float *n, uint32_t width, float eps)
 {
-    const int lane = threadIdx.x & 31;
-    const uint32_t parts = __float_as_uint(__ldcg(n + width));
+    constexpr int AT_ONCE = 5;
+    const uint32_t lane = threadIdx.x & 31, parts = __float_as_uint(__ldcg(n + width));
+    float part[AT_ONCE], sum = 0;
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) part[i] = __ldcg(n + width + 1 + lane + 32 * i);
     if (parts == 0) return 1.f;
-    float sum = 0;
-    for (uint32_t i = lane; i < parts; i += 32) sum += __ldcg(n + width + 1 + i);
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) sum += lane + 32 * i < parts ? part[i] : 0.f;
+    for (uint32_t i = lane + 32 * AT_ONCE; i < parts; i += 32) sum += __ldcg(n + width + 1 + i);
     return rsqrtf(warp_sum(sum) / width + eps);
 }
 

@@ -47,12 +47,17 @@ static __global__ void save_tails(cuda_delta d, uint32_t width)
 
 static uint32_t conv_width(const cuda_delta *d) { return 2 * d->k_heads * d->dk + d->v_heads * d->dv; }
 
+cudaError_t cuda_save_tails(const cuda_delta *d, cudaStream_t s)
+{
+    save_tails<<<ceil_div(conv_width(d), 256), 256, 0, s>>>(*d, conv_width(d));
+    return cudaGetLastError();
+}
+
 cudaError_t cuda_conv(const cuda_delta *d, cudaStream_t s)
 {
     const uint32_t width = conv_width(d);
     conv<<<dim3(ceil_div(width, 256), d->tokens < 64 ? d->tokens : 64), 256, 0, s>>>(*d, width);
-    save_tails<<<ceil_div(width, 256), 256, 0, s>>>(*d, width);
-    return cudaGetLastError();
+    return cuda_save_tails(d, s);
 }
 
 /* A warp a head of q or k. */
@@ -130,100 +135,9 @@ static __global__ void gdn_any(cuda_delta d, uint32_t width)
         if (lane + 32 * i < d.dk) s[lane + 32 * i] = held[i];
 }
 
-/* Heads of 128.  Eight lanes have a row of the state, a warp four rows, a block 32 rows of one head.  The dots with k
- * and q are taken of the state before its update (o = g S q + d (k.q)), so that one exchange serves both. */
-enum { SCAN_TOKENS = 16, SCAN_ROWS = 32 };
-struct ScanTile {
-    float q[SCAN_TOKENS][128], k[SCAN_TOKENS][128], v[SCAN_TOKENS][SCAN_ROWS];
-};
-
-__device__ inline void scan_fetch(const cuda_delta &d, ScanTile &tile, uint32_t t0, uint32_t head, uint32_t row0,
-                                  uint32_t width)
-{
-    const uint32_t key_width = d.k_heads * 128, key_head = head / (d.v_heads / d.k_heads);
-    for (uint32_t i = threadIdx.x; i < SCAN_TOKENS * 72; i += 256) {
-        const uint32_t t = i / 72, p = i % 72;
-        const bool live = t0 + t < d.tokens;
-        const size_t at = live ? t0 + t : 0;
-        if (p < 64) {
-            const float *from = d.qk + at * 2 * key_width + (p < 32 ? 0 : key_width) + key_head * 128 + (p & 31) * 4;
-            async_copy16((p < 32 ? tile.q : tile.k)[t] + (p & 31) * 4, from, live);
-        } else {
-            async_copy16(tile.v[t] + (p - 64) * 4, d.u + at * width + 2 * key_width + head * 128 + row0 + (p - 64) * 4, live);
-        }
-    }
-    async_commit();
-}
-
-static __global__ __launch_bounds__(256) void gdn_128(cuda_delta d, uint32_t width)
-{
-    __shared__ __align__(16) ScanTile tiles[2];
-    const uint32_t head = blockIdx.x >> 2, row0 = (blockIdx.x & 3) * SCAN_ROWS, part = threadIdx.x & 7;
-    const uint32_t row = row0 + (threadIdx.x >> 3);
-    float *s = d.lane->recurrent + d.s_at + ((size_t)head * 128 + row) * 128 + part * 4;
-    float4 held[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) held[i] = *(const float4 *)(s + i * 32);
-    const uint32_t n_marks = d.lane->n_marks;
-    uint32_t mark = 0, next_mark = n_marks ? d.lane->mark_at[0] : 0;
-    scan_fetch(d, tiles[0], 0, head, row0, width);
-    for (uint32_t t0 = 0, turn = 0; t0 < d.tokens; t0 += SCAN_TOKENS, turn ^= 1) {
-        if (t0 + SCAN_TOKENS < d.tokens) {
-            scan_fetch(d, tiles[turn ^ 1], t0 + SCAN_TOKENS, head, row0, width);
-            async_wait<1>();
-        } else {
-            async_wait<0>();
-        }
-        __syncthreads();
-        const ScanTile &tile = tiles[turn];
-        const uint32_t n = min((uint32_t)SCAN_TOKENS, d.tokens - t0);
-        for (uint32_t t = 0; t < n; t++) {
-            const float *gate = d.g + (size_t)(t0 + t) * 2 * d.v_heads + head;
-            const float beta = __ldg(gate), g = __ldg(gate + d.v_heads);
-            float4 k[4], q[4];
-            float sk = 0, sq = 0, kq = 0;
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                k[i] = *(const float4 *)&tile.k[t][i * 32 + part * 4];
-                q[i] = *(const float4 *)&tile.q[t][i * 32 + part * 4];
-                sk += held[i].x * k[i].x + held[i].y * k[i].y + held[i].z * k[i].z + held[i].w * k[i].w;
-                sq += held[i].x * q[i].x + held[i].y * q[i].y + held[i].z * q[i].z + held[i].w * q[i].w;
-                kq += k[i].x * q[i].x + k[i].y * q[i].y + k[i].z * q[i].z + k[i].w * q[i].w;
-            }
-#pragma unroll
-            for (int o = 4; o; o >>= 1) {
-                sk += __shfl_xor_sync(~0u, sk, o);
-                sq += __shfl_xor_sync(~0u, sq, o);
-                kq += __shfl_xor_sync(~0u, kq, o);
-            }
-            const float change = beta * (tile.v[t][row - row0] - g * sk);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                held[i].x = g * held[i].x + change * k[i].x;
-                held[i].y = g * held[i].y + change * k[i].y;
-                held[i].z = g * held[i].z + change * k[i].z;
-                held[i].w = g * held[i].w + change * k[i].w;
-            }
-            if (part == 0) d.dn[(size_t)(t0 + t) * d.v_heads * 128 + head * 128 + row] = g * sq + change * kq;
-            if (next_mark == t0 + t + 1) {
-                float *to = d.lane->mark[mark++] + (s - d.lane->recurrent);
-                next_mark = mark < n_marks ? d.lane->mark_at[mark] : 0;
-#pragma unroll
-                for (int i = 0; i < 4; i++) *(float4 *)(to + i * 32) = held[i];
-            }
-        }
-        __syncthreads();
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) *(float4 *)(s + i * 32) = held[i];
-}
-
 cudaError_t cuda_gdn(const cuda_delta *d, cudaStream_t s)
 {
-    if (d->dk == 128 && d->dv == 128)
-        gdn_128<<<d->v_heads * 4, 256, 0, s>>>(*d, conv_width(d));
-    else
-        gdn_any<<<ceil_div((size_t)d->v_heads * d->dv, 4), 128, 0, s>>>(*d, conv_width(d));
+    gdn_any<<<ceil_div((size_t)d->v_heads * d->dv, 4), 128, 0, s>>>(*d, conv_width(d));
     return cudaGetLastError();
 }
 

@@ -23,10 +23,11 @@ size_t cuda_gemm_room(uint32_t n, uint32_t experts) { return sizeof(Map) + tiles
 /* One block: the tiles of all experts, one after the other. */
 static __global__ void make_map(Map *map, const int32_t *offsets, uint32_t experts, uint32_t tokens)
 {
-    const uint32_t lane = threadIdx.x;
+    __shared__ uint32_t sums[8];
+    const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     uint32_t at = 0;
-    for (uint32_t e0 = 0; e0 < experts; e0 += 32) {
-        const uint32_t e = e0 + lane;
+    for (uint32_t e0 = 0; e0 < experts; e0 += 256) {
+        const uint32_t e = e0 + threadIdx.x;
         const uint32_t first = e < experts ? (uint32_t)offsets[e] : 0, end = e < experts ? (uint32_t)offsets[e + 1] : 0;
         const uint32_t n = (end - first + tokens - 1) / tokens;
         uint32_t sum = n;
@@ -35,11 +36,15 @@ static __global__ void make_map(Map *map, const int32_t *offsets, uint32_t exper
             const uint32_t below = __shfl_up_sync(~0u, sum, o);
             if (lane >= (uint32_t)o) sum += below;
         }
+        if (lane == 31) sums[warp] = sum;
+        __syncthreads();
+        uint32_t before = at;
+        for (uint32_t w = 0; w < 8; w++) before += w < warp ? sums[w] : 0, at += sums[w];
         for (uint32_t i = 0; i < n; i++)
-            map->tile[at + sum - n + i] = {e, first + i * tokens, min(tokens, end - first - i * tokens)};
-        at += __shfl_sync(~0u, sum, 31);
+            map->tile[before + sum - n + i] = {e, first + i * tokens, min(tokens, end - first - i * tokens)};
+        __syncthreads();
     }
-    if (lane == 0) map->n = at;
+    if (threadIdx.x == 0) map->n = at;
 }
 
 static __device__ bool find_tile(const cuda_gemm &a, uint32_t tokens, Tile &t)
@@ -73,8 +78,8 @@ __device__ inline void load_matrices(uint32_t (&b)[4], const void *row)
 __device__ inline uint32_t piece_at(uint32_t row, uint32_t p) { return row * 256 + (p ^ (row & 7)) * 16; }
 
 /* Vectors of a tile on their way to shared memory, chunk after chunk. */
-template <int TOKENS> struct Feeder {
-    static constexpr int EACH = TOKENS / 16;
+template <int TOKENS, int THREADS> struct Feeder {
+    static constexpr int ROWS = THREADS / 16, EACH = TOKENS / ROWS;
     const uint16_t *row[EACH];
     uint32_t live;
 
@@ -83,7 +88,7 @@ template <int TOKENS> struct Feeder {
         live = 0;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            const uint32_t at = threadIdx.x / 16 + i * 16;
+            const uint32_t at = threadIdx.x / 16 + i * ROWS;
             size_t from = 0;
             if (at < t.count) {
                 live |= 1u << i;
@@ -97,7 +102,7 @@ template <int TOKENS> struct Feeder {
     {
 #pragma unroll
         for (int i = 0; i < EACH; i++)
-            async_copy16(stage + piece_at(threadIdx.x / 16 + i * 16, threadIdx.x % 16), row[i] + chunk * CUDA_CHUNK_COLS, live >> i & 1);
+            async_copy16(stage + piece_at(threadIdx.x / 16 + i * ROWS, threadIdx.x % 16), row[i] + chunk * CUDA_CHUNK_COLS, live >> i & 1);
     }
 };
 
@@ -152,7 +157,7 @@ static __global__ __launch_bounds__(WARPS * 32, TOKENS > 64 ? 1 : 2) void gemm(c
     if (!find_tile(a, TOKENS, tile)) return;
     const uint32_t lane = threadIdx.x & 31, chunks = a.cols / CUDA_CHUNK_COLS;
     const uint32_t block0 = (blockIdx.x * WARPS + (threadIdx.x >> 5)) * WARP_BLOCKS;
-    const Feeder<TOKENS> feeder(a, tile);
+    const Feeder<TOKENS, WARPS * 32> feeder(a, tile);
     const uint8_t *from[WARP_BLOCKS];
 #pragma unroll
     for (int m = 0; m < WARP_BLOCKS; m++)
@@ -212,15 +217,15 @@ static __global__ __launch_bounds__(WARPS * 32, TOKENS > 64 ? 1 : 2) void gemm(c
 
 /* 8-bit codes, few rows (the router): both nibbles are multiplied exactly, scales and biases applied to the sums of a
  * group in float.  The sum of a vector's values is a product with ones. */
-enum { EXACT_TOKENS = 32 };
-static __global__ __launch_bounds__(WARPS * 32) void gemm_exact(const __grid_constant__ cuda_gemm a)
+enum { EXACT_TOKENS = 16, EXACT_WARPS = 4 };
+static __global__ __launch_bounds__(EXACT_WARPS * 32) void gemm_exact(const __grid_constant__ cuda_gemm a)
 {
     __shared__ __align__(128) uint8_t stage[EXACT_TOKENS * 256];
     const Tile tile = {0, blockIdx.y * EXACT_TOKENS, min((uint32_t)EXACT_TOKENS, a.n - blockIdx.y * EXACT_TOKENS)};
     const uint32_t lane = threadIdx.x & 31, chunks = a.cols / CUDA_CHUNK_COLS;
-    const uint32_t block = blockIdx.x * WARPS + (threadIdx.x >> 5);
+    const uint32_t block = blockIdx.x * EXACT_WARPS + (threadIdx.x >> 5);
     const uint8_t *from = a.chunks + (size_t)min(block, a.blocks - 1) * chunks * CUDA_CHUNK_BYTES(8);
-    const Feeder<EXACT_TOKENS> feeder(a, tile);
+    const Feeder<EXACT_TOKENS, EXACT_WARPS * 32> feeder(a, tile);
     const uint32_t ones = 0x3F803F80u;
     float acc[EXACT_TOKENS / 8][4] = {};
     for (uint32_t chunk = 0; chunk < chunks; chunk++) {
@@ -281,7 +286,7 @@ template <int TOKENS> static cudaError_t launch_gemm(const cuda_gemm *a, cudaStr
         if (e != cudaSuccess) return e;
         allowed = true;
     }
-    if (a->experts) make_map<<<1, 32, 0, s>>>((Map *)a->map, a->offsets, a->experts, TOKENS);
+    if (a->experts) make_map<<<1, 256, 0, s>>>((Map *)a->map, a->offsets, a->experts, TOKENS);
     gemm<TOKENS><<<dim3(ceil_div(a->blocks, WARPS * WARP_BLOCKS), tiles), WARPS * 32, STAGES * TOKENS * 256, s>>>(*a);
     return cudaGetLastError();
 }
@@ -299,7 +304,7 @@ static uint32_t tokens_a_tile(const cuda_gemm *a)
 cudaError_t cuda_gemm_mma(const cuda_gemm *a, cudaStream_t s)
 {
     if (a->bits == 8) {
-        gemm_exact<<<dim3(ceil_div(a->blocks, WARPS), ceil_div(a->n, EXACT_TOKENS)), WARPS * 32, 0, s>>>(*a);
+        gemm_exact<<<dim3(ceil_div(a->blocks, EXACT_WARPS), ceil_div(a->n, EXACT_TOKENS)), EXACT_WARPS * 32, 0, s>>>(*a);
         return cudaGetLastError();
     }
     switch (tokens_a_tile(a)) {

@@ -28,7 +28,7 @@ static __device__ void store_rows(const cuda_gemv &a, uint32_t block, uint32_t r
 /* A tile is 16 rows.  Each block has a few, whose weights it asks for before the kernels before it have ended; a warp
  * has SETS chunks of every tile. */
 template <int SETS, bool RESIDUAL>
-static __global__ __launch_bounds__(GEMV_THREADS) void gemv(const __grid_constant__ cuda_gemv a,
+static __global__ __launch_bounds__(GEMV_THREADS, 2) void gemv(const __grid_constant__ cuda_gemv a,
                                                             const __grid_constant__ Residual r, uint32_t tiles_at_most)
 {
     extern __shared__ __align__(128) uint8_t shared[];
@@ -51,17 +51,15 @@ static __global__ __launch_bounds__(GEMV_THREADS) void gemv(const __grid_constan
     }
     dependency_launch();
     dependency_wait();
-    vector_load(v, a.in, a.cols);
     if (warp == GEMV_WARPS - 1) {
         const float s = a.norm_tail ? norm_scale(a.in, a.cols, a.eps) : 1.f;
         if ((tid & 31) == 0) *scale = s;
     }
+    vector_load<2 * SETS>(v, a.in, a.cols);
     __syncthreads();
 
-    Fragment f[SETS];
-#pragma unroll
-    for (int k = 0; k < SETS; k++)
-        if (warp + k * GEMV_WARPS < chunks) fragment_load(f[k], v, warp + k * GEMV_WARPS);
+    Fragment f;
+    if (SETS == 1 && warp < chunks) fragment_load(f, v, warp);
     for (uint32_t i = 0; i < tiles; i++) {
         const uint32_t slot = i % slots;
         const uint8_t *tile = shared + slot * tile_bytes;
@@ -73,7 +71,8 @@ static __global__ __launch_bounds__(GEMV_THREADS) void gemv(const __grid_constan
                 const uint8_t *chunk = tile + (warp + k * GEMV_WARPS) * CUDA_CHUNK_BYTES(4);
                 Codes c;
                 codes_load<true>(c, chunk, chunk + CUDA_CODES);
-                chunk_times(c, f[k], row0, row1);
+                if (SETS > 1) fragment_load(f, v, warp + k * GEMV_WARPS);
+                chunk_times(c, f, row0, row1);
             }
         part_put(part, i, row0, row1);
         if (i + slots < tiles) {
@@ -88,10 +87,9 @@ static __global__ __launch_bounds__(GEMV_THREADS) void gemv(const __grid_constan
         }
     }
     __syncthreads();
-    const uint32_t busy = min(chunks, (uint32_t)GEMV_WARPS);
     if (!RESIDUAL) {
         if (tid < tiles * 16)
-            store_rows(a, blockIdx.x + tid / 16 * gridDim.x, tid % 16, part_sum(part, tid / 16, tid % 16, busy) * *scale);
+            store_rows(a, blockIdx.x + tid / 16 * gridDim.x, tid % 16, part_sum(part, tid / 16, tid % 16) * *scale);
         return;
     }
     if (warp == 0) {
@@ -99,7 +97,7 @@ static __global__ __launch_bounds__(GEMV_THREADS) void gemv(const __grid_constan
         for (uint32_t i = 0; i < tiles; i++) {
             const uint32_t row = (blockIdx.x + i * gridDim.x) * 16 + tid;
             if (tid >= 16 || row >= a.section[0].rows) continue;
-            const float x = __ldcg(r.x + row) + part_sum(part, i, tid, busy) * *scale;
+            const float x = __ldcg(r.x + row) + part_sum(part, i, tid) * *scale;
             r.x[row] = x;
             r.m[row] = x * r.weight[row];
             square += x * x;
@@ -133,42 +131,55 @@ cudaError_t cuda_gemv_residual(const cuda_gemv *a, float *x, const float *weight
 
 /* The head: a warp has whole tiles, chunk after chunk, the next ones on their way in registers. */
 enum { AHEAD = 4 };
+
+struct Walk {                   /* over the chunks of a warp's tiles */
+    const uint8_t *at;
+    uint32_t chunk, left;       /* in the tile; chunks in all */
+
+    __device__ void next(uint32_t chunks, size_t jump)
+    {
+        at += CUDA_CHUNK_BYTES(4);
+        left--;
+        if (++chunk == chunks) chunk = 0, at += jump;
+    }
+};
+
 static __global__ __launch_bounds__(GEMV_THREADS, 1) void gemv_head(const __grid_constant__ cuda_gemv a)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     const uint32_t chunks = a.cols / CUDA_CHUNK_COLS, lane = threadIdx.x & 31;
     const Vector v = vector_at(shared, chunks);
     const uint32_t warps = gridDim.x * GEMV_WARPS, first = blockIdx.x * GEMV_WARPS + (threadIdx.x >> 5);
-    const uint32_t tiles = first < a.blocks ? (a.blocks - first + warps - 1) / warps : 0, n = tiles * chunks;
-    auto chunk_at = [&](uint32_t i) {
-        return a.chunks + ((size_t)(first + i / chunks * warps) * chunks + i % chunks) * CUDA_CHUNK_BYTES(4);
-    };
+    const uint32_t tiles = first < a.blocks ? (a.blocks - first + warps - 1) / warps : 0;
+    const size_t tile_bytes = (size_t)chunks * CUDA_CHUNK_BYTES(4), jump = (warps - 1) * tile_bytes;
+    Walk ask = {a.chunks + first * tile_bytes, 0, tiles * chunks};
     Codes c[AHEAD];
 #pragma unroll
     for (int k = 0; k < AHEAD; k++)
-        if ((uint32_t)k < n) codes_load<false>(c[k], chunk_at(k), chunk_at(k) + CUDA_CODES);
+        if (ask.left) codes_load<false>(c[k], ask.at, ask.at + CUDA_CODES), ask.next(chunks, jump);
     dependency_wait();
-    vector_load(v, a.in, a.cols);
     const float scale = a.norm_tail ? norm_scale(a.in, a.cols, a.eps) : 1.f;
+    vector_load<4>(v, a.in, a.cols);
     __syncthreads();
     float row0 = 0, row1 = 0;
-    for (uint32_t i0 = 0; i0 < n; i0 += AHEAD) {
+    uint32_t row = first * 16 + (lane >> 2), chunk = 0, left = tiles * chunks;
+    while (left) {
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
-            const uint32_t i = i0 + k;
-            if (i >= n) break;
+            if (!left) break;
+            left--;
             Fragment f;
-            fragment_load(f, v, i % chunks);
+            fragment_load(f, v, chunk);
             chunk_times(c[k], f, row0, row1);
-            if (i + AHEAD < n) codes_load<false>(c[k], chunk_at(i + AHEAD), chunk_at(i + AHEAD) + CUDA_CODES);
-            if (i % chunks == chunks - 1) {
-                const uint32_t row = (first + i / chunks * warps) * 16 + (lane >> 2);
-                if ((lane & 3) == 0) {
-                    if (row < a.section[0].rows) a.section[0].out[row] = row0 * scale;
-                    if (row + 8 < a.section[0].rows) a.section[0].out[row + 8] = row1 * scale;
-                }
-                row0 = row1 = 0;
+            if (ask.left) codes_load<false>(c[k], ask.at, ask.at + CUDA_CODES), ask.next(chunks, jump);
+            if (++chunk < chunks) continue;
+            if ((lane & 3) == 0) {
+                if (row < a.section[0].rows) a.section[0].out[row] = row0 * scale;
+                if (row + 8 < a.section[0].rows) a.section[0].out[row + 8] = row1 * scale;
             }
+            row0 = row1 = 0;
+            chunk = 0;
+            row += warps * 16;
         }
     }
 }

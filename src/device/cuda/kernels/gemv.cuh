@@ -40,12 +40,19 @@ __device__ inline void vector_put(const Vector &v, uint32_t p, float a, float b)
     if ((threadIdx.x & 31) == 0) v.sums[p / 32] = sum;
 }
 
-/* x [cols] that an earlier kernel wrote. */
-__device__ inline void vector_load(const Vector &v, const float *x, uint32_t cols)
+/* x [cols] that an earlier kernel wrote, of at most AT_ONCE * 2 * GEMV_THREADS columns: asked for at once. */
+template <int AT_ONCE> __device__ inline void vector_load(const Vector &v, const float *x, uint32_t cols)
 {
-    for (uint32_t p = threadIdx.x; p < cols / 2; p += GEMV_THREADS) {
-        const float2 f = __ldcg((const float2 *)x + p);
-        vector_put(v, p, f.x, f.y);
+    float2 f[AT_ONCE];
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+        const uint32_t p = threadIdx.x + i * GEMV_THREADS;
+        f[i] = p < cols / 2 ? __ldcg((const float2 *)x + p) : make_float2(0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+        const uint32_t p = threadIdx.x + i * GEMV_THREADS;
+        if (p < cols / 2) vector_put(v, p, f[i].x, f[i].y);
     }
 }
 
@@ -137,10 +144,12 @@ __device__ inline void part_put(float *part, uint32_t tile, float row0, float ro
         part[(tile * GEMV_WARPS + warp) * 16 + (lane >> 2) + 8] = row1;
     }
 }
-__device__ inline float part_sum(const float *part, uint32_t tile, uint32_t row, uint32_t warps)
+/* All warps have put something: those without a chunk, zeros. */
+__device__ inline float part_sum(const float *part, uint32_t tile, uint32_t row)
 {
     float sum = 0;
-    for (uint32_t w = 0; w < warps; w++) sum += part[(tile * GEMV_WARPS + w) * 16 + row];
+#pragma unroll
+    for (uint32_t w = 0; w < GEMV_WARPS; w++) sum += part[(tile * GEMV_WARPS + w) * 16 + row];
     return sum;
 }
 

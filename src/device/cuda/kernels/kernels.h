@@ -127,9 +127,13 @@ cudaError_t cuda_product(const cuda_product_args *, cudaStream_t);
 
 /* ---- both ends ---- */
 
-/* X[t] = embed[token]; tokens NULL: lane->token.  x2, when given: f32 X * weight with its norm tail. */
+/* X[t] = embed[token]; tokens NULL: lane->token. */
 cudaError_t cuda_embed(const cuda_matrix *embed, const int32_t *tokens, cuda_lane *lane, float *x, uint32_t n,
                        cudaStream_t);
+
+/* lane->token's; n: X * weight, with its norm's tail. */
+cudaError_t cuda_embed_token(const cuda_matrix *embed, cuda_lane *lane, float *x, const float *weight, float *n,
+                             cudaStream_t);
 
 /* Scores of `tokens` rows of logits [tokens][vocab]: log-probability of wanted[t] and the best id under the softmax of
  * the first n_vocab. */
@@ -162,6 +166,11 @@ cudaError_t cuda_qk_l2(const cuda_delta *, cudaStream_t);
 cudaError_t cuda_gates(const cuda_delta *, cudaStream_t);
 cudaError_t cuda_gdn(const cuda_delta *, cudaStream_t);
 cudaError_t cuda_gnorm(const cuda_delta *, cudaStream_t);
+/* The convolution's part of the state, and of marks, after the run. */
+cudaError_t cuda_save_tails(const cuda_delta *, cudaStream_t);
+/* All five of many tokens, heads of 128 and four taps; slots between them lie in `work`. */
+cudaError_t cuda_delta_many(const cuda_delta *, float *work, cudaStream_t);
+size_t cuda_delta_many_room(uint32_t tokens, uint32_t k_heads, uint32_t v_heads);
 /* All five of one token, heads of 128 and four taps. */
 cudaError_t cuda_delta_token(const cuda_delta *, bool dependent, cudaStream_t);
 
@@ -204,10 +213,21 @@ cudaError_t cuda_route_count(const int32_t *ids, int32_t *counts, uint32_t pairs
 cudaError_t cuda_route_offsets(const int32_t *counts, int32_t *offsets, uint32_t experts, cudaStream_t);
 cudaError_t cuda_route_scatter(const int32_t *ids, const int32_t *offsets, int32_t *order, int32_t *place,
                                uint32_t pairs, uint32_t experts, cudaStream_t);
+/* The three above at once, at most CUDA_ROUTED experts; counts may be NULL. */
+enum { CUDA_ROUTED = 256 };
+cudaError_t cuda_route(const int32_t *ids, int32_t *counts, int32_t *offsets, int32_t *order, int32_t *place,
+                       uint32_t pairs, uint32_t experts, cudaStream_t);
 /* h = silu(g) u for rows of [2][width] */
 cudaError_t cuda_gated_unit(const float *gu, void *h, size_t rows, uint32_t width, bool half, cudaStream_t);
 cudaError_t cuda_sigmoid(float *x, uint32_t n, cudaStream_t);
 cudaError_t cuda_add(float *x, const float *y, size_t n, cudaStream_t);
+/* x += mix, then its norm * weight as bf16 */
+cudaError_t cuda_add_norm(float *x, const float *mix, const float *weight, uint16_t *m, uint32_t width, uint32_t tokens,
+                          float eps, cudaStream_t);
+/* cuda_combine, then the norm of x * weight as bf16; width at most 8192 and a multiple of 4 */
+cudaError_t cuda_combine_norm(float *x, const float *ed, const float *topw, const int32_t *place, const float *sd,
+                              const float *sg, const float *weight, uint16_t *n, uint32_t tokens, uint32_t top_k,
+                              uint32_t width, float eps, cudaStream_t);
 /* x[t] += sum of weight ed[row] + sg sd */
 cudaError_t cuda_combine(float *x, const float *ed, const float *topw, const int32_t *place, const float *sd,
                          const float *sg, uint32_t tokens, uint32_t top_k, uint32_t width, cudaStream_t);

@@ -9,8 +9,10 @@ struct Chosen {
     float weight[MOST_CHOSEN];
 };
 
-/* By one warp: the largest logits, lowest id on ties.  Lane l has ids 8l … 8l + 7. */
-static __device__ void choose_experts(Chosen *to, const float *logits, uint32_t experts, uint32_t top_k)
+/* By one warp: the largest logits, lowest id on ties; ids are there for its first lane before the weights are.  Lane l
+ * looks at ids 8l … 8l + 7. */
+template <typename Known>
+static __device__ void choose_experts(Chosen *to, const float *logits, uint32_t experts, uint32_t top_k, Known known)
 {
     const uint32_t lane = threadIdx.x & 31;
     uint32_t key[8];
@@ -19,11 +21,9 @@ static __device__ void choose_experts(Chosen *to, const float *logits, uint32_t 
         const uint32_t id = lane * 8 + i, u = id < experts ? __float_as_uint(__ldcg(logits + id)) : 0;
         key[i] = id < experts ? max(u & 0x80000000u ? ~u : u | 0x80000000u, 1u) : 0;
     }
-    float first = 0, sum = 0;
+    uint32_t mine = 0;          /* the key of choice `lane` */
     for (uint32_t a = 0; a < top_k; a++) {
-        uint32_t most = key[0];
-#pragma unroll
-        for (int i = 1; i < 8; i++) most = max(most, key[i]);
+        uint32_t most = max(max(max(key[0], key[1]), max(key[2], key[3])), max(max(key[4], key[5]), max(key[6], key[7])));
         const uint32_t best = __reduce_max_sync(~0u, most);
         const uint32_t owner = __ffs(__ballot_sync(~0u, most == best)) - 1;
         if (lane == owner) {
@@ -32,20 +32,20 @@ static __device__ void choose_experts(Chosen *to, const float *logits, uint32_t 
             for (int i = 0; i < 8; i++)
                 if (!done && key[i] == best) to->id[a] = (int32_t)(lane * 8 + i), key[i] = 0, done = true;
         }
-        const float value = __uint_as_float(best & 0x80000000u ? best & 0x7FFFFFFFu : ~best);
-        if (a == 0) first = value;
-        const float w = expf(value - first);
-        sum += w;
-        if (lane == 0) to->weight[a] = w;
+        if (lane == a) mine = best;
     }
     __syncwarp();
-    if (lane < top_k) to->weight[lane] /= sum;
+    if (lane == 0) known();
+    const float value = __uint_as_float(mine & 0x80000000u ? mine & 0x7FFFFFFFu : ~mine);
+    const float first = __shfl_sync(~0u, value, 0), w = lane < top_k ? expf(value - first) : 0.f;
+    const float sum = warp_sum(w);
+    if (lane < top_k) to->weight[lane] = w / sum;
     __syncwarp();
 }
 
 /* ---- route: router, gate of the shared expert, its gate and up ---- */
 
-static __global__ __launch_bounds__(GEMV_THREADS) void moe_route(const __grid_constant__ cuda_moe_token a)
+static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid_constant__ cuda_moe_token a)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ uint64_t full;
@@ -73,11 +73,11 @@ static __global__ __launch_bounds__(GEMV_THREADS) void moe_route(const __grid_co
     }
     dependency_launch();
     dependency_wait();
-    vector_load(v, a.m, a.hidden);
     if (warp == GEMV_WARPS - 1) {
         const float s = norm_scale(a.m, a.hidden, a.eps);
         if ((tid & 31) == 0) scale = s;
     }
+    vector_load<2>(v, a.m, a.hidden);
     __syncthreads();
     barrier_wait(&full, 0);
     float row0 = 0, row1 = 0;
@@ -89,7 +89,7 @@ static __global__ __launch_bounds__(GEMV_THREADS) void moe_route(const __grid_co
     part_put(part, 0, row0, row1);
     __syncthreads();
     if (tid >= 16) return;
-    const float y = part_sum(part, 0, tid, min(chunks, (uint32_t)GEMV_WARPS)) * scale;
+    const float y = part_sum(part, 0, tid) * scale;
     if (blockIdx.x < router_tiles) {
         if (tile * 16 + tid < a.experts) a.rl[tile * 16 + tid] = y;
     } else if (blockIdx.x == router_tiles) {
@@ -111,7 +111,7 @@ cudaError_t cuda_moe_route(const cuda_moe_token *a, bool dependent, cudaStream_t
 
 /* ---- up: gate, up and activation of the chosen experts ---- */
 
-static __global__ __launch_bounds__(GEMV_THREADS) void moe_up(const __grid_constant__ cuda_moe_token a, uint32_t each)
+static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_up(const __grid_constant__ cuda_moe_token a, uint32_t each)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ uint64_t full[8];
@@ -129,21 +129,21 @@ static __global__ __launch_bounds__(GEMV_THREADS) void moe_up(const __grid_const
     dependency_wait();
     dependency_launch();        /* after the wait: the next kernel reads the router's logits before its own */
     if (warp == 0) {
-        choose_experts(&chosen, a.rl, a.experts, a.top_k);
-        if (tid == 0)
+        choose_experts(&chosen, a.rl, a.experts, a.top_k, [&] {
             for (uint32_t i = 0; i < tiles; i++) {
                 const uint32_t t = first + i;
                 barrier_expect(full + i, tile_bytes);
                 bulk_copy(shared + i * tile_bytes,
                           a.ex_up + ((size_t)chosen.id[t / blocks] * blocks + t % blocks) * tile_bytes, tile_bytes, full + i);
             }
+        });
         if (blockIdx.x == 0 && tid < a.top_k) a.topi[tid] = chosen.id[tid], a.topw[tid] = chosen.weight[tid];
     }
-    vector_load(v, a.m, a.hidden);
     if (warp == GEMV_WARPS - 1) {
         const float s = norm_scale(a.m, a.hidden, a.eps);
         if ((tid & 31) == 0) scale = s;
     }
+    vector_load<2>(v, a.m, a.hidden);
     __syncthreads();
     Fragment f;
     if (warp < chunks) fragment_load(f, v, warp);
@@ -162,8 +162,8 @@ static __global__ __launch_bounds__(GEMV_THREADS) void moe_up(const __grid_const
     }
     __syncthreads();
     if (tid >= tiles * 8) return;
-    const uint32_t i = tid / 8, row = tid % 8, t = first + i, busy = min(chunks, (uint32_t)GEMV_WARPS);
-    const float gate = part_sum(part, i, row, busy) * scale, up = part_sum(part, i, row + 8, busy) * scale;
+    const uint32_t i = tid / 8, row = tid % 8, t = first + i;
+    const float gate = part_sum(part, i, row) * scale, up = part_sum(part, i, row + 8) * scale;
     a.eh[(size_t)(t / blocks) * a.inter + t % blocks * 8 + row] = siluf(gate) * up;
 }
 
@@ -179,7 +179,9 @@ cudaError_t cuda_moe_up(const cuda_moe_token *a, bool dependent, cudaStream_t s)
 
 /* ---- down: the chosen and the shared expert, the residual, and the next norm ---- */
 
-static __global__ __launch_bounds__(GEMV_THREADS) void moe_down(const __grid_constant__ cuda_moe_token a)
+enum { AT_ONCE = 5 };
+
+static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_constant__ cuda_moe_token a)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ uint64_t full[2];
@@ -196,25 +198,34 @@ static __global__ __launch_bounds__(GEMV_THREADS) void moe_down(const __grid_con
             bulk_copy(shared + routed * CUDA_CHUNK_BYTES(4), a.sh_down + (size_t)blockIdx.x * last * CUDA_CHUNK_BYTES(4),
                       last * CUDA_CHUNK_BYTES(4), full + 1);
         }
-        if (a.chosen) {
-            dependency_wait();
-            if (tid < a.top_k) chosen.id[tid] = __ldcg(a.topi + tid), chosen.weight[tid] = __ldcg(a.topw + tid);
-            __syncwarp();
-        } else {
-            choose_experts(&chosen, a.rl, a.experts, a.top_k);
-        }
-        if (tid == 0) {
+        const auto ask = [&] {
             const uint32_t bytes = each * CUDA_CHUNK_BYTES(4);
             barrier_expect(full, a.top_k * bytes);
             for (uint32_t e = 0; e < a.top_k; e++)
                 bulk_copy(shared + e * bytes, a.ex_down + ((size_t)chosen.id[e] * gridDim.x + blockIdx.x) * bytes, bytes, full);
+        };
+        if (a.chosen) {
+            dependency_wait();
+            if (tid < a.top_k) chosen.id[tid] = __ldcg(a.topi + tid), chosen.weight[tid] = __ldcg(a.topw + tid);
+            __syncwarp();
+            if (tid == 0) ask();
+        } else {
+            choose_experts(&chosen, a.rl, a.experts, a.top_k, ask);
         }
     }
     dependency_launch();
     dependency_wait();
-    for (uint32_t p = tid; p < units * 64; p += GEMV_THREADS) {
-        const float2 f = __ldcg(p < routed * 64 ? (const float2 *)a.eh + p : (const float2 *)a.sh + (p - routed * 64));
-        vector_put(v, p, f.x, f.y);
+    for (uint32_t p0 = tid; p0 < units * 64; p0 += AT_ONCE * GEMV_THREADS) {
+        float2 f[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const uint32_t p = p0 + i * GEMV_THREADS;
+            const float2 *from = p < routed * 64 ? (const float2 *)a.eh + p : (const float2 *)a.sh + (p - routed * 64);
+            f[i] = p < units * 64 ? __ldcg(from) : make_float2(0, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (p0 + i * GEMV_THREADS < units * 64) vector_put(v, p0 + i * GEMV_THREADS, f[i].x, f[i].y);
     }
     const float gate = __ldcg(a.sg);
     __syncthreads();
@@ -239,7 +250,7 @@ static __global__ __launch_bounds__(GEMV_THREADS) void moe_down(const __grid_con
         const uint32_t row = blockIdx.x * 16 + tid;
         float x = 0;
         if (tid < 16 && row < a.hidden) {
-            x = __ldcg(a.x + row) + part_sum(part, 0, tid, GEMV_WARPS);
+            x = __ldcg(a.x + row) + part_sum(part, 0, tid);
             a.x[row] = x;
             a.n[row] = x * a.norm[row];
         }

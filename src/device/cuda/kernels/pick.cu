@@ -79,6 +79,16 @@ __device__ inline float adjusted_logit(const cuda_lane *k, float l, uint32_t i)
     return n ? (l > 0 ? l / k->repetition : l * k->repetition) - k->presence - k->frequency * (float)n : l;
 }
 
+/* Logits that a thread keeps in registers. */
+enum { HELD = 8 };
+__device__ inline float held_at(const float (&x)[HELD], uint32_t k)
+{
+    float v = x[0];
+#pragma unroll
+    for (int i = 1; i < HELD; i++) v = k == i ? x[i] : v;
+    return v;
+}
+
 static __global__ __launch_bounds__(256) void adjust(const float *logits, const cuda_lane *lane, void *room, uint32_t vocab)
 {
     __shared__ uint64_t keys[32];
@@ -87,8 +97,11 @@ static __global__ __launch_bounds__(256) void adjust(const float *logits, const 
     const uint32_t n = (uint32_t)lane->n_vocab, each = (n + SLICES - 1) / SLICES;
     const uint32_t begin = blockIdx.x * each, end = min(begin + each, n);
     uint64_t best = 0, raw = 0, fault = 0;
-    for (uint32_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-        const float l = __ldcg(logits + i), changed = adjusted_logit(lane, l, i);
+    float mine[HELD];
+#pragma unroll
+    for (int k = 0; k < HELD; k++) mine[k] = begin + threadIdx.x + k * 256 < end ? __ldcg(logits + begin + threadIdx.x + k * 256) : 0;
+    for (uint32_t i = begin + threadIdx.x, k = 0; i < end; i += 256, k++) {
+        const float l = k < HELD ? held_at(mine, k) : __ldcg(logits + i), changed = adjusted_logit(lane, l, i);
         w.adjusted[i] = changed;
         if (!(l < CUDART_INF_F)) fault = max(fault, (uint64_t)(0x7fffffffu - i) + 1);
         best = max(best, order_key(changed, i));
@@ -99,8 +112,8 @@ static __global__ __launch_bounds__(256) void adjust(const float *logits, const 
     fault = block_max64(fault, keys);
     const float most = begin < end ? __ldcg(logits + id_of(raw)) : -CUDART_INF_F;
     double sum = 0;
-    for (uint32_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-        const float l = __ldcg(logits + i);
+    for (uint32_t i = begin + threadIdx.x, k = 0; i < end; i += 256, k++) {
+        const float l = k < HELD ? held_at(mine, k) : __ldcg(logits + i);
         sum += l > most - 50 ? (double)expf(l - most) : 0.0;
     }
     sum = block_sum_double(sum, sums);

@@ -10,6 +10,38 @@ __device__ inline uint64_t choice_key(float logit, uint32_t id)
     return (uint64_t)u << 32 | (uint32_t)~id;
 }
 
+/* A warp a token; lane l looks at ids 8l … 8l + 7 of at most 256. */
+static __global__ void topk_256(const float *logits, int32_t *ids, float *weights, uint32_t tokens, uint32_t experts,
+                                uint32_t top_k)
+{
+    const uint32_t t = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), lane = threadIdx.x & 31;
+    if (t >= tokens) return;
+    const float *logit = logits + (size_t)t * experts;
+    uint32_t key[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        key[i] = lane * 8 + i < experts ? max((uint32_t)(choice_key(logit[lane * 8 + i], 0) >> 32), 1u) : 0;
+    uint32_t mine = 0;
+    int32_t id = 0;
+    for (uint32_t a = 0; a < top_k; a++) {
+        const uint32_t most = max(max(max(key[0], key[1]), max(key[2], key[3])), max(max(key[4], key[5]), max(key[6], key[7])));
+        const uint32_t best = __reduce_max_sync(~0u, most), owner = __ffs(__ballot_sync(~0u, most == best)) - 1;
+        uint32_t at = 0;
+#pragma unroll
+        for (int i = 7; i >= 0; i--) at = key[i] == best ? i : at;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (lane == owner && at == (uint32_t)i) key[i] = 0;
+        at = __shfl_sync(~0u, at, owner);
+        if (lane == a) mine = best, id = (int32_t)(owner * 8 + at);
+    }
+    const float value = __uint_as_float(mine & 0x80000000u ? mine & 0x7FFFFFFFu : ~mine), first = __shfl_sync(~0u, value, 0);
+    const float w = lane < top_k ? expf(value - first) : 0.f, sum = warp_sum(w);
+    if (lane >= top_k) return;
+    ids[(size_t)t * top_k + lane] = id;
+    weights[(size_t)t * top_k + lane] = w / sum;
+}
+
 /* A warp a token. */
 static __global__ void topk(const float *logits, int32_t *ids, float *weights, uint32_t tokens, uint32_t experts,
                             uint32_t top_k)
@@ -48,7 +80,10 @@ static __global__ void topk(const float *logits, int32_t *ids, float *weights, u
 cudaError_t cuda_topk(const float *logits, int32_t *ids, float *weights, uint32_t tokens, uint32_t experts,
                       uint32_t top_k, cudaStream_t s)
 {
-    topk<<<ceil_div(tokens, 4), 128, 0, s>>>(logits, ids, weights, tokens, experts, top_k);
+    if (experts <= 256 && top_k <= 32)
+        topk_256<<<ceil_div(tokens, 4), 128, 0, s>>>(logits, ids, weights, tokens, experts, top_k);
+    else
+        topk<<<ceil_div(tokens, 4), 128, 0, s>>>(logits, ids, weights, tokens, experts, top_k);
     return cudaGetLastError();
 }
 
@@ -126,5 +161,65 @@ cudaError_t cuda_route_scatter(const int32_t *ids, const int32_t *offsets, int32
                                uint32_t pairs, uint32_t experts, cudaStream_t s)
 {
     route_scatter<<<experts, 256, 0, s>>>(ids, offsets, order, place, pairs);
+    return cudaGetLastError();
+}
+
+/* All of it in one block: each warp counts a stretch of the pairs, counts become places, and the warps go over their
+ * stretches again. */
+enum { WARPS = 32 };
+static __global__ __launch_bounds__(WARPS * 32) void route(const int32_t *ids, int32_t *counts, int32_t *offsets,
+                                                           int32_t *order, int32_t *place, uint32_t pairs, uint32_t experts)
+{
+    __shared__ uint32_t at[WARPS][CUDA_ROUTED], sums[WARPS];
+    const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const uint32_t each = (pairs + WARPS * 32 - 1) / (WARPS * 32) * 32, begin = min(warp * each, pairs), end = min(begin + each, pairs);
+    for (uint32_t i = threadIdx.x; i < WARPS * CUDA_ROUTED; i += blockDim.x) (&at[0][0])[i] = 0;
+    __syncthreads();
+    for (uint32_t p0 = begin; p0 < end; p0 += 32) {
+        const uint32_t e = p0 + lane < end ? (uint32_t)ids[p0 + lane] : ~0u, same = __match_any_sync(~0u, e);
+        if (e != ~0u && (same & ((1u << lane) - 1)) == 0) at[warp][e] += __popc(same);
+        __syncwarp();
+    }
+    __syncthreads();
+    uint32_t total = 0;
+    if (threadIdx.x < experts)
+        for (uint32_t w = 0; w < WARPS; w++) {
+            const uint32_t n = at[w][threadIdx.x];
+            at[w][threadIdx.x] = total;
+            total += n;
+        }
+    uint32_t sum = total;
+#pragma unroll
+    for (int o = 1; o < 32; o <<= 1) {
+        const uint32_t below = __shfl_up_sync(~0u, sum, o);
+        if (lane >= (uint32_t)o) sum += below;
+    }
+    if (lane == 31) sums[warp] = sum;
+    __syncthreads();
+    for (uint32_t w = 0; w < warp; w++) sum += sums[w];
+    const uint32_t first = sum - total;
+    if (threadIdx.x < experts) {
+        if (counts) counts[threadIdx.x] = (int32_t)total;
+        offsets[threadIdx.x] = (int32_t)first;
+        if (threadIdx.x == experts - 1) offsets[experts] = (int32_t)sum;
+        for (uint32_t w = 0; w < WARPS; w++) at[w][threadIdx.x] += first;
+    }
+    __syncthreads();
+    for (uint32_t p0 = begin; p0 < end; p0 += 32) {
+        const uint32_t p = p0 + lane, e = p < end ? (uint32_t)ids[p] : ~0u, same = __match_any_sync(~0u, e);
+        const uint32_t before = same & ((1u << lane) - 1), row = e != ~0u ? at[warp][e] + __popc(before) : 0;
+        __syncwarp();
+        if (e != ~0u && before == 0) at[warp][e] += __popc(same);
+        __syncwarp();
+        if (e == ~0u) continue;
+        order[row] = (int32_t)p;
+        place[p] = (int32_t)row;
+    }
+}
+
+cudaError_t cuda_route(const int32_t *ids, int32_t *counts, int32_t *offsets, int32_t *order, int32_t *place,
+                       uint32_t pairs, uint32_t experts, cudaStream_t s)
+{
+    route<<<1, WARPS * 32, 0, s>>>(ids, counts, offsets, order, place, pairs, experts);
     return cudaGetLastError();
 }
