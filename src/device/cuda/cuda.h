@@ -168,6 +168,8 @@ static inline void *cuda_slot(const cuda_run *r, unsigned slot) { return r->exec
 static inline float *cuda_floats(const cuda_run *r, unsigned slot) { return cuda_slot(r, slot); }
 static inline int32_t *cuda_ints(const cuda_run *r, unsigned slot) { return cuda_slot(r, slot); }
 static inline void *cuda_workspace(const cuda_run *r) { return r->exec->memory + r->plan->workspace_at[r->stage->row]; }
+/* May a row of one token begin before the one before it has ended? */
+static inline bool cuda_overlaps(const cuda_run *r) { return !(r->plan->ablated & lily_bit(ABLATE_OVERLAP)); }
 static inline bool cuda_does(const cuda_run *r, enum lily_step step) { return r->stage->steps & lily_bit(step); }
 
 /* Slots that are inputs of products. */

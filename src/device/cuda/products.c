@@ -26,7 +26,7 @@ int cuda_project_from(cuda_run *r, const cuda_matrix *w, const void *in, bool no
     if (takes_gemv(r, w) && n == 1) {
         const cuda_gemv a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in,
                              .section = {{out + at, 0, w->rows}}, .norm_tail = norm_tail, .eps = r->config->eps};
-        CU(cuda_gemv_plain(&a, true, s));
+        CU(cuda_gemv_plain(&a, cuda_overlaps(r), s));
     } else if (takes_gemm(r, w)) {
         const cuda_gemm a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in, .n = n,
                              .section = {{out + at, 0, w->rows}}, .stride = {stride}, .bits = w->bits};
@@ -66,6 +66,6 @@ int cuda_project_row(cuda_run *r, const cuda_target *targets, uint32_t n, unsign
     if (r->half)
         CU(cuda_gemm_many(&m, r->dev->stream));
     else
-        CU(cuda_gemv_plain(&v, true, r->dev->stream));
+        CU(cuda_gemv_plain(&v, cuda_overlaps(r), r->dev->stream));
     return LILY_OK;
 }

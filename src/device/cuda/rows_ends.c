@@ -70,7 +70,7 @@ int cuda_row_head(cuda_run *r, uint16_t layer, lily_err *e)
         cuda_gemv a = cuda_gemv_of(r, w, SLOT_N);
         a.n_sections = 1;
         a.section[0] = (cuda_section){cuda_floats(r, SLOT_LOGITS), 0, w->rows};
-        CU(cuda_gemv_head(&a, true, r->dev->stream));
+        CU(cuda_gemv_head(&a, cuda_overlaps(r), r->dev->stream));
     } else {
         TRY(cuda_project_from(r, w, last, !r->half, 1, cuda_floats(r, SLOT_LOGITS), c->vocab, 0, e));
     }

@@ -263,14 +263,14 @@ static cuda_moe_token token_in_slots(const cuda_run *r, uint16_t layer)
 int cuda_row_route_token(cuda_run *r, uint16_t layer, lily_err *e)
 {
     const cuda_moe_token a = token_in_slots(r, layer);
-    CU(cuda_moe_route(&a, true, r->dev->stream));
+    CU(cuda_moe_route(&a, cuda_overlaps(r), r->dev->stream));
     return LILY_OK;
 }
 
 int cuda_row_up_token(cuda_run *r, uint16_t layer, lily_err *e)
 {
     const cuda_moe_token a = token_in_slots(r, layer);
-    CU(cuda_moe_up(&a, true, r->dev->stream));
+    CU(cuda_moe_up(&a, cuda_overlaps(r), r->dev->stream));
     return LILY_OK;
 }
 
@@ -278,7 +278,7 @@ int cuda_row_down_token(cuda_run *r, uint16_t layer, lily_err *e)
 {
     cuda_moe_token a = token_in_slots(r, layer);
     a.chosen = true;
-    CU(cuda_moe_down(&a, true, r->dev->stream));
+    CU(cuda_moe_down(&a, cuda_overlaps(r), r->dev->stream));
     return LILY_OK;
 }
 
@@ -303,8 +303,8 @@ int cuda_row_experts_token(cuda_run *r, uint16_t layer, lily_err *e)
     a.eh = at, at += padded((size_t)c->top_k * c->expert_inter);
     a.topw = at, at += padded(c->top_k);
     a.topi = (int32_t *)(void *)at;
-    CU(cuda_moe_route(&a, true, r->dev->stream));
-    CU(cuda_moe_up(&a, true, r->dev->stream));
-    CU(cuda_moe_down(&a, true, r->dev->stream));
+    CU(cuda_moe_route(&a, cuda_overlaps(r), r->dev->stream));
+    CU(cuda_moe_up(&a, cuda_overlaps(r), r->dev->stream));
+    CU(cuda_moe_down(&a, cuda_overlaps(r), r->dev->stream));
     return LILY_OK;
 }

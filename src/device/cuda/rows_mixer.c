@@ -71,7 +71,7 @@ DELTA_ROW(gnorm)
 int cuda_row_scan(cuda_run *r, uint16_t layer, lily_err *e)
 {
     const cuda_delta d = delta_of(r, layer);
-    CU(cuda_delta_token(&d, true, r->dev->stream));
+    CU(cuda_delta_token(&d, cuda_overlaps(r), r->dev->stream));
     return LILY_OK;
 }
 
@@ -165,7 +165,7 @@ int cuda_row_attn_token(cuda_run *r, uint16_t layer, lily_err *e)
 {
     cuda_attention a = attention_of(r, layer);
     a.work = cuda_workspace(r);
-    CU(cuda_attend_token(&a, true, r->dev->stream));
+    CU(cuda_attend_token(&a, cuda_overlaps(r), r->dev->stream));
     return LILY_OK;
 }
 
@@ -206,6 +206,6 @@ int cuda_row_out_norm(cuda_run *r, uint16_t layer, lily_err *e)
     cuda_gemv a = cuda_gemv_of(r, attention ? &y->o : &y->out, attention ? SLOT_AOG : SLOT_DNG);
     a.n_sections = 1;
     a.section[0] = (cuda_section){NULL, 0, r->config->hidden};
-    CU(cuda_gemv_residual(&a, cuda_floats(r, SLOT_X), y->norm_post, cuda_floats(r, SLOT_M), true, r->dev->stream));
+    CU(cuda_gemv_residual(&a, cuda_floats(r, SLOT_X), y->norm_post, cuda_floats(r, SLOT_M), cuda_overlaps(r), r->dev->stream));
     return LILY_OK;
 }
