@@ -25,6 +25,11 @@ static bool fits_scan(const lily_dev *d, const lily_config *c)
     return c->lin_k_dim == 128 && c->lin_v_dim == 128 && c->conv_kernel == 4;
 }
 
+static bool fits_blocks(const lily_dev *d, const lily_config *c)
+{
+    return fits_scan(d, c) && c->lin_v_heads <= 2 * c->lin_k_heads;
+}
+
 static bool fits_attention(const lily_dev *d, const lily_config *c)
 {
     (void)d;
@@ -84,6 +89,8 @@ enum {
       PRODUCT, fits_packed, cuda_row_delta_in, NULL)                                                         \
     X(attn_in, S(PROJ_QG) | S(PROJ_K) | S(PROJ_V), 0, BOTH,                                                  \
       PRODUCT, fits_packed, cuda_row_attn_in, NULL)                                                          \
+    X(delta_blocks, S(CONV) | S(QK_L2) | S(GATES) | S(GDN) | S(GNORM), OFF(FUSE_SCAN_NORM) | OFF(MATRIX_SCAN), LILY_PREFILL, \
+      PRODUCT, fits_blocks, cuda_row_scan_blocks, cuda_blocks_workspace)                                     \
     X(delta_scan, S(CONV) | S(QK_L2) | S(GATES) | S(GDN) | S(GNORM), OFF(FUSE_SCAN_NORM), LILY_PREFILL,      \
       PRODUCT, fits_scan, cuda_row_scan_many, cuda_scan_workspace)                                           \
     X(attention_gate, S(ATTN) | S(O_GATE), OFF(FUSE_ATTN_GATE), LILY_PREFILL,                                \

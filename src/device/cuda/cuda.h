@@ -196,8 +196,8 @@ cuda_workspace_fn cuda_head_workspace, cuda_sample_workspace;
 cuda_row_fn cuda_row_delta_in, cuda_row_conv, cuda_row_qk_l2, cuda_row_gates, cuda_row_gdn, cuda_row_gnorm, cuda_row_scan,
     cuda_row_out, cuda_row_out_norm, cuda_row_add, cuda_row_attn_in, cuda_row_rope, cuda_row_append, cuda_row_attn,
     cuda_row_o_gate, cuda_row_attn_token,
-    cuda_row_attn_many, cuda_row_scan_many, cuda_row_add_norm;
-cuda_workspace_fn cuda_attn_token_workspace, cuda_scan_workspace;
+    cuda_row_attn_many, cuda_row_scan_many, cuda_row_scan_blocks, cuda_row_add_norm;
+cuda_workspace_fn cuda_attn_token_workspace, cuda_scan_workspace, cuda_blocks_workspace;
 /* rows_experts.c */
 cuda_row_fn cuda_row_router, cuda_row_topk, cuda_row_count, cuda_row_offsets, cuda_row_scatter, cuda_row_exp_up,
     cuda_row_exp_act, cuda_row_exp_down, cuda_row_sh_up, cuda_row_sh_act, cuda_row_sh_down, cuda_row_sh_gate,

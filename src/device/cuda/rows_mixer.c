@@ -84,7 +84,21 @@ size_t cuda_scan_workspace(const lily_dev *d, const lily_config *c, uint32_t tok
 int cuda_row_scan_many(cuda_run *r, uint16_t layer, lily_err *e)
 {
     const cuda_delta d = delta_of(r, layer);
-    CU(cuda_delta_many(&d, cuda_workspace(r), r->dev->stream));
+    CU(cuda_delta_many(&d, cuda_workspace(r), NULL, r->dev->stream));
+    return LILY_OK;
+}
+
+size_t cuda_blocks_workspace(const lily_dev *d, const lily_config *c, uint32_t tokens, uint32_t context)
+{
+    return cuda_scan_workspace(d, c, tokens, context) + cuda_delta_chunk_room(tokens, c->lin_k_heads, c->lin_v_heads);
+}
+
+int cuda_row_scan_blocks(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const lily_config *c = r->config;
+    const cuda_delta d = delta_of(r, layer);
+    uint8_t *work = cuda_workspace(r);
+    CU(cuda_delta_many(&d, (float *)(void *)work, work + cuda_delta_many_room(r->tokens, c->lin_k_heads, c->lin_v_heads), r->dev->stream));
     return LILY_OK;
 }
 

@@ -6,7 +6,7 @@
  * are on their way meanwhile. */
 #include "device/cuda/kernels/common.cuh"
 
-enum { RUN = 16, HEAD = 128 };
+enum { RUN = 16, HEAD = 128, LEAST_BLOCKS = 48 };      /* fewer tokens are scanned sooner */
 
 /* ---- before the scan: a warp has one head of 128 channels through RUN tokens ---- */
 
@@ -215,7 +215,7 @@ size_t cuda_delta_many_room(uint32_t tokens, uint32_t k_heads, uint32_t v_heads)
                             aligned(tokens * 2 * (size_t)v_heads) + aligned(tokens * (size_t)v_heads * HEAD));
 }
 
-cudaError_t cuda_delta_many(const cuda_delta *given, float *work, cudaStream_t s)
+cudaError_t cuda_delta_many(const cuda_delta *given, float *work, void *blocks, cudaStream_t s)
 {
     cuda_delta d = *given;
     const uint32_t width = 2 * d.k_heads * HEAD + d.v_heads * HEAD;
@@ -224,8 +224,12 @@ cudaError_t cuda_delta_many(const cuda_delta *given, float *work, cudaStream_t s
     d.g = d.qk + aligned((size_t)d.tokens * 2 * d.k_heads * HEAD);
     d.dn = d.g + aligned((size_t)d.tokens * 2 * d.v_heads);
     delta_prepare<<<dim3(ceil_div(width, 8 * HEAD), ceil_div(d.tokens, RUN)), 256, 0, s>>>(d, width);
-    const cudaError_t e = cuda_save_tails(&d, s);
+    cudaError_t e = cuda_save_tails(&d, s);
     if (e != cudaSuccess) return e;
-    delta_scan<<<d.v_heads * 4, THREADS, 0, s>>>(d, width);
+    if (blocks && d.tokens >= LEAST_BLOCKS)
+        e = cuda_delta_chunk(&d, blocks, s);
+    else
+        delta_scan<<<d.v_heads * 4, THREADS, 0, s>>>(d, width);
+    if (e != cudaSuccess) return e;
     return cuda_gnorm(&d, s);
 }

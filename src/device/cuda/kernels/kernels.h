@@ -169,7 +169,7 @@ cudaError_t cuda_gnorm(const cuda_delta *, cudaStream_t);
 /* The convolution's part of the state, and of marks, after the run. */
 cudaError_t cuda_save_tails(const cuda_delta *, cudaStream_t);
 /* All five of many tokens, heads of 128 and four taps; slots between them lie in `work`. */
-cudaError_t cuda_delta_many(const cuda_delta *, float *work, cudaStream_t);
+cudaError_t cuda_delta_many(const cuda_delta *, float *work, void *blocks, cudaStream_t);
 size_t cuda_delta_many_room(uint32_t tokens, uint32_t k_heads, uint32_t v_heads);
 /* All five of one token, heads of 128 and four taps. */
 cudaError_t cuda_delta_token(const cuda_delta *, bool dependent, cudaStream_t);
