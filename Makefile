@@ -3,6 +3,11 @@ BUILD ?= build
 CMAKE_FLAGS ?=
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 PYTHON = $(BUILD)/venv/bin/python
+# make DEVICE=cuda: with the cuda device, its compiler taken from PyPI if there is none; else it is built where nvcc is.
+DEVICE ?=
+ifeq ($(DEVICE),cuda)
+CMAKE_FLAGS += -DLILY_CUDA=ON
+endif
 CTEST = ctest --test-dir $(BUILD) --output-on-failure
 
 .PHONY: all everything help setup setup-test demo serve test test-all nightly lint clean install
@@ -19,6 +24,7 @@ help:  ## this list
 $(BUILD)/build.ninja: CMakeLists.txt
 	@command -v cmake >/dev/null && command -v ninja >/dev/null || \
 	  { echo "cmake or ninja is missing: run 'make setup' once (apt or Homebrew)" >&2; exit 1; }
+	@if [ "$(DEVICE)" = cuda ]; then tools/cuda.sh $(BUILD); fi
 	@cmake -S . -B $(BUILD) -G Ninja -DLILY_PYTHON=$(abspath $(PYTHON)) $(CMAKE_FLAGS)
 
 setup:  ## install what a build needs (apt or Homebrew)

@@ -262,7 +262,9 @@ static const char *check_places(const checker *k)
             return wrong("%s: place %zu", lily_slot_name(s), p->slot_at[s]);
         if (!wanted) continue;
         if (p->slot_at[s] % 64) return wrong("%s is not aligned", lily_slot_name(s));
-        if (p->slot_bytes[s] < 4 * lily_slot_elements(s, k->c, p->max_tokens))
+        const uint64_t least = k->d->slot_bytes ? k->d->slot_bytes(k->d->dev, s, k->c, p->max_tokens)
+                                                : 4 * lily_slot_elements(s, k->c, p->max_tokens);
+        if (p->slot_bytes[s] < least)
             return wrong("%s is too small", lily_slot_name(s));
         if (p->slot_at[s] + p->slot_bytes[s] > p->scratch_bytes)
             return wrong("%s leaves the arena", lily_slot_name(s));

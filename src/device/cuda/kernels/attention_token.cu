@@ -155,7 +155,6 @@ static __global__ __launch_bounds__(WARPS * 32, 2) void attend_split(const __gri
     const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, j = lane & 3;
     const uint32_t head = blockIdx.y, split = blockIdx.x, position = a.lane->position, n = position + 1;
     const Split cut = split_of(n);
-    dependency_launch();
     if (split >= cut.active) return;
     const uint32_t first = (split * WARPS + warp) * cut.each, end = min(first + cut.each, cut.tiles);
     if (first < end) {
@@ -174,6 +173,7 @@ static __global__ __launch_bounds__(WARPS * 32, 2) void attend_split(const __gri
     }
     __syncthreads();
     dependency_wait();
+    dependency_launch();
     float x[8];
     norm_rotate(x, a.qg + (size_t)(head * SHARE + warp) * 2 * DIM, a.norm_q, a, t, t.join[warp]);
 #pragma unroll
@@ -219,8 +219,8 @@ static __global__ __launch_bounds__(DIM) void attend_join(const __grid_constant_
     __shared__ float keep[SPLITS], all;
     const uint32_t h = blockIdx.x, active = split_of(a.lane->position + 1).active;
     const float *ends = a.work + (size_t)a.q_heads * SPLITS * DIM + (size_t)h * SPLITS * 2;
-    dependency_launch();
     dependency_wait();
+    dependency_launch();
     if (threadIdx.x < 32) {
         const uint32_t i0 = threadIdx.x, i1 = i0 + 32;
         const float m0 = i0 < active ? __ldcg(ends + 2 * i0) : -CUDART_INF_F, m1 = i1 < active ? __ldcg(ends + 2 * i1) : -CUDART_INF_F;
@@ -239,11 +239,11 @@ static __global__ __launch_bounds__(DIM) void attend_join(const __grid_constant_
     store_act(a.aog, h * DIM + threadIdx.x, out / all * sigmoidf(gate), a.half);
 }
 
-cudaError_t cuda_attend_token(const cuda_attention *a, bool dependent, cudaStream_t s)
+cudaError_t cuda_attend_token(const cuda_attention *a, bool early, cudaStream_t s)
 {
     static size_t allowed_split = 0, allowed_join = 0;
     cudaError_t e = allow_shared(attend_split, sizeof(Token), allowed_split);
     if (e == cudaSuccess) e = allow_shared(attend_join, 0, allowed_join);
-    if (e == cudaSuccess) e = launch(attend_split, dim3(SPLITS, a->kv_heads), WARPS * 32, sizeof(Token), dependent, 1, s, *a);
-    return e != cudaSuccess ? e : launch(attend_join, a->q_heads, DIM, 0, dependent, 1, s, *a);
+    if (e == cudaSuccess) e = launch(attend_split, dim3(SPLITS, a->kv_heads), WARPS * 32, sizeof(Token), 1, early, s, *a);
+    return e != cudaSuccess ? e : launch(attend_join, a->q_heads, DIM, 0, 1, early, s, *a);
 }

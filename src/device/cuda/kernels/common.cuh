@@ -92,8 +92,10 @@ template <typename K> static cudaError_t allow_shared(K kernel, size_t bytes, si
 __device__ inline void dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ inline void dependency_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
+/* early: before the kernel before it has ended, once all its blocks have called dependency_launch.  They do so when what
+ * was before them has ended and not earlier: blocks launched while others leave would crowd where there is room first. */
 template <typename... P, typename... A>
-static cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, bool dependent, unsigned cluster,
+static cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, unsigned cluster, bool early,
                           cudaStream_t stream, A... args)
 {
     cudaLaunchConfig_t c = {};
@@ -103,7 +105,7 @@ static cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t sh
     c.stream = stream;
     cudaLaunchAttribute at[2];
     unsigned n = 0;
-    if (dependent) {
+    if (early) {
         at[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         at[n++].val.programmaticStreamSerializationAllowed = 1;
     }

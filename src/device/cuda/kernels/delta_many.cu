@@ -97,7 +97,10 @@ static __device__ void fetch(const cuda_delta &d, Tile &tile, uint32_t t0, uint3
     }
     if (threadIdx.x < 2 * RUN) {
         const uint32_t t = threadIdx.x / 2, which = threadIdx.x % 2;
-        if (t0 + t < d.tokens) copy4(&tile.gate[t][which], d.g + (size_t)(t0 + t) * 2 * d.v_heads + which * d.v_heads + head);
+        if (t0 + t < d.tokens)
+            copy4(&tile.gate[t][which], d.g + (size_t)(t0 + t) * 2 * d.v_heads + which * d.v_heads + head);
+        else
+            tile.gate[t][which] = (float)which;         /* behind the end nothing is learned or forgotten */
     }
     async_commit();
 }
@@ -186,17 +189,15 @@ static __global__ __launch_bounds__(THREADS) void delta_scan(const __grid_consta
         Operands o[2];
         operands(o[0], tile, 0, part, row);
 #pragma unroll
-        for (int t = 0; t < RUN; t++) {
-            if ((uint32_t)t >= n) break;
+        for (uint32_t t = 0; t < RUN; t++) {
             if (t + 1 < RUN) operands(o[(t + 1) & 1], tile, t + 1, part, row);
             const float out = scan_step(held, o[t & 1]);
-            if (part == 0) dn[(size_t)(t0 + t) * d.v_heads * HEAD] = out;
-            if (next_mark == t0 + t + 1) {
-                float *to = d.lane->mark[mark++] + at;
+            if (part == 0 && t < n) dn[(size_t)(t0 + t) * d.v_heads * HEAD] = out;
+            if (next_mark != t0 + t + 1) continue;
+            float *to = d.lane->mark[mark++] + at;
 #pragma unroll
-                for (int i = 0; i < 4; i++) *(float4 *)(to + i * 32) = held[i];
-                next_mark = mark < n_marks ? d.lane->mark_at[mark] : 0;
-            }
+            for (int k = 0; k < 4; k++) *(float4 *)(to + k * 32) = held[k];
+            next_mark = mark < n_marks ? d.lane->mark_at[mark] : 0;
         }
         __syncthreads();
     }

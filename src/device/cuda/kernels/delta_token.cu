@@ -37,7 +37,6 @@ static __global__ __launch_bounds__(WARPS * 32) void delta_token(const __grid_co
     const uint32_t head = blockIdx.x / QUARTERS, quarter = blockIdx.x % QUARTERS, share = d.v_heads / d.k_heads;
     const uint32_t row0 = quarter * 32 + warp * ROWS, key_width = d.k_heads * 128;
     const uint32_t cq = head / share * 128 + lane * 4, ck = key_width + cq, cv = 2 * key_width + head * 128 + row0;
-    dependency_launch();
     const uint32_t position = d.lane->position;
     float *tail = d.lane->recurrent + d.tail_at;
     float *state = d.lane->recurrent + d.s_at + ((size_t)head * 128 + row0) * 128 + lane * 4;
@@ -53,6 +52,7 @@ static __global__ __launch_bounds__(WARPS * 32) void delta_token(const __grid_co
     hv = channel_load(d, tail, cv + (lane & 3), width, position);
     const float decay = d.decay[head], dt_bias = d.dt_bias[head];
     dependency_wait();
+    dependency_launch();
 
     const float4 xq = __ldcg((const float4 *)(d.qkv + cq)), xk = __ldcg((const float4 *)(d.qkv + ck));
     const float xv = __ldcg(d.qkv + cv + (lane & 3));
@@ -109,10 +109,10 @@ static __global__ __launch_bounds__(WARPS * 32) void delta_token(const __grid_co
     cluster.sync();     /* nobody leaves while its sum may be read */
 }
 
-cudaError_t cuda_delta_token(const cuda_delta *d, bool dependent, cudaStream_t s)
+cudaError_t cuda_delta_token(const cuda_delta *d, bool early, cudaStream_t s)
 {
     const uint32_t width = 2 * d->k_heads * d->dk + d->v_heads * d->dv;
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(delta_token, 0, allowed);
-    return e != cudaSuccess ? e : launch(delta_token, d->v_heads * QUARTERS, WARPS * 32, 0, dependent, QUARTERS, s, *d, width);
+    return e != cudaSuccess ? e : launch(delta_token, d->v_heads * QUARTERS, WARPS * 32, 0, QUARTERS, early, s, *d, width);
 }

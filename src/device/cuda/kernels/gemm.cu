@@ -6,7 +6,7 @@
 #include "device/cuda/kernels/common.cuh"
 #include "device/cuda/kernels/gemm_wgmma.cuh"
 
-enum { WARPS = 8, WARP_BLOCKS = 2, STAGES = 4 };
+enum { WARPS = 8, WARP_BLOCKS = 2, STAGES = 3 };
 
 struct Tile {
     uint32_t expert, start, count;
@@ -148,40 +148,58 @@ __device__ inline void finish(const cuda_gemm &a, const Tile &t, uint32_t block,
     }
 }
 
+/* A warp's chunks of its two blocks on their way to shared memory; it alone reads them. */
+__device__ inline void fetch_weights(uint8_t *to, const uint8_t *const (&from)[WARP_BLOCKS], uint32_t chunk)
+{
+    constexpr uint32_t PIECES = CUDA_CHUNK_BYTES(4) / 16;
+    const uint32_t lane = threadIdx.x & 31;
+#pragma unroll
+    for (uint32_t i = 0; i < (WARP_BLOCKS * PIECES + 31) / 32; i++) {
+        const uint32_t at = lane + i * 32, m = at / PIECES, piece = at % PIECES;
+        if (at < WARP_BLOCKS * PIECES)
+            async_copy16(to + at * 16, (m ? from[1] : from[0]) + chunk * CUDA_CHUNK_BYTES(4) + piece * 16, true);
+    }
+}
+
+template <int TOKENS> struct Stage {
+    static constexpr int BYTES = TOKENS * 256 + WARPS * WARP_BLOCKS * CUDA_CHUNK_BYTES(4);
+};
+
 template <int TOKENS>
-static __global__ __launch_bounds__(WARPS * 32, TOKENS > 64 ? 1 : 2) void gemm(const __grid_constant__ cuda_gemm a)
+static __global__ __launch_bounds__(WARPS * 32, 2) void gemm(const __grid_constant__ cuda_gemm a)
 {
     extern __shared__ __align__(128) uint8_t shared[];
-    constexpr int STAGE = TOKENS * 256;
+    constexpr int STAGE = Stage<TOKENS>::BYTES, OWN = WARP_BLOCKS * CUDA_CHUNK_BYTES(4);
     Tile tile;
     if (!find_tile(a, TOKENS, tile)) return;
-    const uint32_t lane = threadIdx.x & 31, chunks = a.cols / CUDA_CHUNK_COLS;
-    const uint32_t block0 = (blockIdx.x * WARPS + (threadIdx.x >> 5)) * WARP_BLOCKS;
+    const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5, chunks = a.cols / CUDA_CHUNK_COLS;
+    const uint32_t block0 = (blockIdx.x * WARPS + warp) * WARP_BLOCKS;
     const Feeder<TOKENS, WARPS * 32> feeder(a, tile);
     const uint8_t *from[WARP_BLOCKS];
 #pragma unroll
     for (int m = 0; m < WARP_BLOCKS; m++)
         from[m] = a.chunks + ((size_t)tile.expert * a.blocks + min(block0 + m, a.blocks - 1)) * chunks * CUDA_CHUNK_BYTES(4);
+    const auto fetch = [&](uint32_t chunk) {
+        uint8_t *stage = shared + chunk % STAGES * STAGE;
+        if (chunk < chunks) {
+            feeder.fetch(stage, chunk);
+            fetch_weights(stage + TOKENS * 256 + warp * OWN, from, chunk);
+        }
+        async_commit();
+    };
     float acc[WARP_BLOCKS][TOKENS / 8][4] = {};
 #pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) {
-        if ((uint32_t)s < chunks) feeder.fetch(shared + s * STAGE, s);
-        async_commit();
-    }
-    Weights next[WARP_BLOCKS], w[WARP_BLOCKS];
-#pragma unroll
-    for (int m = 0; m < WARP_BLOCKS; m++) weights_load(next[m], from[m]);
+    for (int s = 0; s < STAGES - 1; s++) fetch(s);
     for (uint32_t chunk = 0; chunk < chunks; chunk++) {
         async_wait<STAGES - 2>();
         __syncthreads();
-        if (chunk + STAGES - 1 < chunks) feeder.fetch(shared + (chunk + STAGES - 1) % STAGES * STAGE, chunk + STAGES - 1);
-        async_commit();
+        fetch(chunk + STAGES - 1);
+        const uint8_t *stage = shared + chunk % STAGES * STAGE, *own = stage + TOKENS * 256 + warp * OWN;
+        uint4 q[WARP_BLOCKS][2];
 #pragma unroll
-        for (int m = 0; m < WARP_BLOCKS; m++) w[m] = next[m];
-        if (chunk + 1 < chunks)
+        for (int m = 0; m < WARP_BLOCKS; m++)
 #pragma unroll
-            for (int m = 0; m < WARP_BLOCKS; m++) weights_load(next[m], from[m] + (chunk + 1) * CUDA_CHUNK_BYTES(4));
-        const uint8_t *stage = shared + chunk % STAGES * STAGE;
+            for (int h = 0; h < 2; h++) q[m][h] = *((const uint4 *)(own + m * CUDA_CHUNK_BYTES(4)) + h * 32 + lane);
 #pragma unroll
         for (int t = 0; t < 4; t++) {
             uint32_t op[WARP_BLOCKS][2][4];
@@ -189,8 +207,9 @@ static __global__ __launch_bounds__(WARPS * 32, TOKENS > 64 ? 1 : 2) void gemm(c
             for (int m = 0; m < WARP_BLOCKS; m++)
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
-                    const uint32_t v = word_of(w[m].q[h], t), pick = t < 2 ? 0x1010 : 0x3232;
-                    const uint32_t scale = __byte_perm(w[m].sb[h].x, 0, pick), bias = __byte_perm(w[m].sb[h].y, 0, pick);
+                    const uint32_t v = word_of(q[m][h], t), pick = t < 2 ? 0x1010 : 0x3232;
+                    const uint2 sb = *(const uint2 *)(own + m * CUDA_CHUNK_BYTES(4) + CUDA_CODES + (h * 8 + (lane >> 2)) * 8);
+                    const uint32_t scale = __byte_perm(sb.x, 0, pick), bias = __byte_perm(sb.y, 0, pick);
                     op[m][0][h] = dequantise(v, scale, bias);
                     op[m][0][2 + h] = dequantise(v >> 4, scale, bias);
                     op[m][1][h] = dequantise(v >> 8, scale, bias);
@@ -198,6 +217,7 @@ static __global__ __launch_bounds__(WARPS * 32, TOKENS > 64 ? 1 : 2) void gemm(c
                 }
 #pragma unroll
             for (int n = 0; n < TOKENS / 8; n++) {
+                if (TOKENS > 16 && n * 8 >= tile.count) break;
                 uint32_t b[4];
                 load_matrices(b, stage + piece_at(n * 8 + (lane & 7), t * 4 + (lane >> 3)));
 #pragma unroll
@@ -282,12 +302,12 @@ template <int TOKENS> static cudaError_t launch_gemm(const cuda_gemm *a, cudaStr
     const uint32_t tiles = a->experts ? tiles_at_most(a->n, TOKENS, a->experts) : ceil_div(a->n, TOKENS);
     static bool allowed = false;
     if (!allowed) {
-        cudaError_t e = cudaFuncSetAttribute(gemm<TOKENS>, cudaFuncAttributeMaxDynamicSharedMemorySize, STAGES * TOKENS * 256);
+        cudaError_t e = cudaFuncSetAttribute(gemm<TOKENS>, cudaFuncAttributeMaxDynamicSharedMemorySize, STAGES * Stage<TOKENS>::BYTES);
         if (e != cudaSuccess) return e;
         allowed = true;
     }
     if (a->experts) make_map<<<1, 256, 0, s>>>((Map *)a->map, a->offsets, a->experts, TOKENS);
-    gemm<TOKENS><<<dim3(ceil_div(a->blocks, WARPS * WARP_BLOCKS), tiles), WARPS * 32, STAGES * TOKENS * 256, s>>>(*a);
+    gemm<TOKENS><<<dim3(ceil_div(a->blocks, WARPS * WARP_BLOCKS), tiles), WARPS * 32, STAGES * Stage<TOKENS>::BYTES, s>>>(*a);
     return cudaGetLastError();
 }
 

@@ -1,7 +1,7 @@
 /* gemv.cu - products of one token with matrices that every token uses: projections and the head. */
 #include "device/cuda/kernels/gemv.cuh"
 
-enum { SLOTS = 5, TILES_AT_MOST = 8 };
+enum { SLOTS = 6, TILES_AT_MOST = 8 };
 
 struct Residual {
     float *x, *m;
@@ -35,7 +35,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void gemv(const __grid_cons
     const uint32_t chunks = a.cols / CUDA_CHUNK_COLS, tile_bytes = chunks * CUDA_CHUNK_BYTES(4);
     const uint32_t slots = min(tiles_at_most, (uint32_t)SLOTS);
     const Vector v = vector_at(shared + slots * tile_bytes, chunks);
-    float *part = v.sums + 2 * chunks;
+    float *part = vector_end(v, chunks);
     uint64_t *full = (uint64_t *)(part + tiles_at_most * GEMV_WARPS * 16), *empty = full + SLOTS;
     float *scale = (float *)(empty + SLOTS);
     const uint32_t tid = threadIdx.x, warp = tid >> 5;
@@ -49,8 +49,8 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void gemv(const __grid_cons
             bulk_copy(shared + i * tile_bytes, a.chunks + (size_t)(blockIdx.x + i * gridDim.x) * tile_bytes, tile_bytes, full + i);
         }
     }
-    dependency_launch();
     dependency_wait();
+    dependency_launch();
     if (warp == GEMV_WARPS - 1) {
         const float s = a.norm_tail ? norm_scale(a.in, a.cols, a.eps) : 1.f;
         if ((tid & 31) == 0) *scale = s;
@@ -90,9 +90,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void gemv(const __grid_cons
     if (!RESIDUAL) {
         if (tid < tiles * 16)
             store_rows(a, blockIdx.x + tid / 16 * gridDim.x, tid % 16, part_sum(part, tid / 16, tid % 16) * *scale);
-        return;
-    }
-    if (warp == 0) {
+    } else if (warp == 0) {
         float square = 0;
         for (uint32_t i = 0; i < tiles; i++) {
             const uint32_t row = (blockIdx.x + i * gridDim.x) * 16 + tid;
@@ -107,26 +105,26 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void gemv(const __grid_cons
 }
 
 template <int SETS, bool RESIDUAL>
-static cudaError_t launch_gemv(const cuda_gemv *a, const Residual &r, bool dependent, cudaStream_t s)
+static cudaError_t launch_gemv(const cuda_gemv *a, const Residual &r, bool early, cudaStream_t s)
 {
     const uint32_t each = (a->blocks + 131) / 132, grid = (a->blocks + each - 1) / each;
     const size_t shared = gemv_shared(a->cols / CUDA_CHUNK_COLS, each);
     if (each > TILES_AT_MOST || shared > 227 * 1024) return cudaErrorInvalidValue;
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(gemv<SETS, RESIDUAL>, shared, allowed);
-    return e != cudaSuccess ? e : launch(gemv<SETS, RESIDUAL>, grid, GEMV_THREADS, shared, dependent, 1, s, *a, r, each);
+    return e != cudaSuccess ? e : launch(gemv<SETS, RESIDUAL>, grid, GEMV_THREADS, shared, 1, early, s, *a, r, each);
 }
 
-cudaError_t cuda_gemv_plain(const cuda_gemv *a, bool dependent, cudaStream_t s)
+cudaError_t cuda_gemv_plain(const cuda_gemv *a, bool early, cudaStream_t s)
 {
     const Residual none = {};
-    return a->cols <= 2048 ? launch_gemv<1, false>(a, none, dependent, s) : launch_gemv<2, false>(a, none, dependent, s);
+    return a->cols <= 2048 ? launch_gemv<1, false>(a, none, early, s) : launch_gemv<2, false>(a, none, early, s);
 }
 
-cudaError_t cuda_gemv_residual(const cuda_gemv *a, float *x, const float *weight, float *m, bool dependent, cudaStream_t s)
+cudaError_t cuda_gemv_residual(const cuda_gemv *a, float *x, const float *weight, float *m, bool early, cudaStream_t s)
 {
     const Residual r = {x, m, weight};
-    return a->cols <= 2048 ? launch_gemv<1, true>(a, r, dependent, s) : launch_gemv<2, true>(a, r, dependent, s);
+    return a->cols <= 2048 ? launch_gemv<1, true>(a, r, early, s) : launch_gemv<2, true>(a, r, early, s);
 }
 
 /* The head: a warp has whole tiles, chunk after chunk, the next ones on their way in registers. */
@@ -173,6 +171,8 @@ static __global__ __launch_bounds__(GEMV_THREADS, 1) void gemv_head(const __grid
             chunk_times(c[k], f, row0, row1);
             if (ask.left) codes_load<false>(c[k], ask.at, ask.at + CUDA_CODES), ask.next(chunks, jump);
             if (++chunk < chunks) continue;
+            row0 = rows_sum(row0);
+            row1 = rows_sum(row1);
             if ((lane & 3) == 0) {
                 if (row < a.section[0].rows) a.section[0].out[row] = row0 * scale;
                 if (row + 8 < a.section[0].rows) a.section[0].out[row + 8] = row1 * scale;
@@ -184,10 +184,10 @@ static __global__ __launch_bounds__(GEMV_THREADS, 1) void gemv_head(const __grid
     }
 }
 
-cudaError_t cuda_gemv_head(const cuda_gemv *a, bool dependent, cudaStream_t s)
+cudaError_t cuda_gemv_head(const cuda_gemv *a, bool early, cudaStream_t s)
 {
     const size_t shared = vector_bytes(a->cols / CUDA_CHUNK_COLS);
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(gemv_head, shared, allowed);
-    return e != cudaSuccess ? e : launch(gemv_head, 132, GEMV_THREADS, shared, dependent, 1, s, *a);
+    return e != cudaSuccess ? e : launch(gemv_head, 132, GEMV_THREADS, shared, 1, early, s, *a);
 }

@@ -1,43 +1,63 @@
 /* gemv.cuh - packed rows times one vector on tensor cores.
  *
- * A warp multiplies one chunk (16 rows, 128 columns) at a time.  The vector is split into two bf16 parts, large and
- * small, which take two of the eight columns that mma has: products are as exact as in float, for free.  Codes are
- * multiplied as 128 + code; 128 times the sum of x is where the accumulator starts.  Scale and bias are applied to the
- * sum of a group of 64 columns. */
+ * A warp multiplies one chunk (16 rows, 128 columns) at a time.  Of the vector each group of 64 columns becomes integers
+ * of 21 bits and one scale, in three planes of 7 bits, which take three of the eight columns that mma has: products
+ * with the codes are exact, and cost no more than one plane would.  Scale and bias are applied to the sum of a group. */
 #pragma once
 #include "device/cuda/kernels/common.cuh"
 
 enum { GEMV_THREADS = 512, GEMV_WARPS = 16 };
 
-/* The operand of one chunk: [large, small][lane & 3][16 words]. */
-enum { FRAGMENT_WORDS = 2 * 4 * 16 };
+/* The operand of one chunk: [plane][lane & 3][8 words]. */
+enum { PLANES = 3, FRAGMENT_WORDS = PLANES * 4 * 8, PLANE_BITS = 7, LARGEST = 127 << (2 * PLANE_BITS) };
 
 struct Vector {                 /* in shared memory */
     uint32_t *words;            /* [chunks][FRAGMENT_WORDS] */
-    float *sums;                /* [chunks * 2], of 64 columns */
+    float *sums, *scales;       /* [chunks * 2], of 64 columns */
 };
 
-static inline size_t vector_bytes(uint32_t chunks) { return chunks * (FRAGMENT_WORDS * 4 + 8); }
+static inline size_t vector_bytes(uint32_t chunks) { return chunks * (FRAGMENT_WORDS * 4 + 16); }
 
 __device__ inline Vector vector_at(uint8_t *room, uint32_t chunks)
 {
     Vector v;
     v.words = (uint32_t *)room;
     v.sums = (float *)(v.words + chunks * FRAGMENT_WORDS);
+    v.scales = v.sums + chunks * 2;
     return v;
 }
+/* What lies behind it. */
+__device__ inline float *vector_end(const Vector &v, uint32_t chunks) { return v.scales + chunks * 2; }
 
-/* Columns 2p and 2p + 1, by whole warps so that 32 neighbours are a group. */
+/* Takes the lowest plane off. */
+__device__ inline int plane_of(int &x)
+{
+    const int half = 1 << (PLANE_BITS - 1), low = ((x + half) & (2 * half - 1)) - half;
+    x = (x - low) >> PLANE_BITS;
+    return low;
+}
+
+/* Columns 2p and 2p + 1, by whole warps so that 32 neighbours are a group.  Of 16 neighbours (32 columns) thread i and
+ * thread i + 8 have bytes of the same words: see code_byte for which columns a lane multiplies at once. */
 __device__ inline void vector_put(const Vector &v, uint32_t p, float a, float b)
 {
-    const uint32_t c = 2 * p % CUDA_CHUNK_COLS, chunk = 2 * p / CUDA_CHUNK_COLS;
-    const uint32_t at = (chunk * 2 * 4 + ((c & 7) >> 1)) * 16 + 2 * (c >> 4) + ((c >> 3) & 1);
-    const uint32_t large = pack_bf16(a, b);
-    const uint32_t small = pack_bf16(a - bf_lo(large), b - bf_hi(large));
-    v.words[at] = large;
-    v.words[at + 64] = small;
-    const float sum = warp_sum(bf_lo(large) + bf_hi(large) + bf_lo(small) + bf_hi(small));
-    if ((threadIdx.x & 31) == 0) v.sums[p / 32] = sum;
+    const float most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(fmaxf(fabsf(a), fabsf(b)))));
+    const float to_int = most > 1e-30f ? (float)LARGEST / most : 0.f, scale = most > 1e-30f ? most / (float)LARGEST : 0.f;
+    int x = __float2int_rn(a * to_int), y = __float2int_rn(b * to_int);
+    const int sum = __reduce_add_sync(~0u, x + y);
+    if ((threadIdx.x & 31) == 0) {
+        v.sums[p / 32] = scale * (float)sum;
+        v.scales[p / 32] = scale;
+    }
+    const uint32_t chunk = p / 64, t = p % 64 / 16, q = p % 8;
+    uint32_t *to = v.words + (chunk * PLANES * 4 + (q & 3)) * 8 + 2 * t + (q >> 2);
+#pragma unroll
+    for (int plane = PLANES - 1; plane >= 0; plane--) {
+        const int low = plane ? plane_of(x) : x, next = plane ? plane_of(y) : y;
+        const uint32_t mine = ((uint32_t)low & 255) | ((uint32_t)next & 255) << 16;
+        const uint32_t other = __shfl_down_sync(~0u, mine, 8);
+        if ((p & 8) == 0) to[plane * 32] = mine | other << 8;
+    }
 }
 
 /* x [cols] that an earlier kernel wrote, of at most AT_ONCE * 2 * GEMV_THREADS columns: asked for at once. */
@@ -56,19 +76,25 @@ template <int AT_ONCE> __device__ inline void vector_load(const Vector &v, const
     }
 }
 
+/* A lane's part of the operand, and what its two columns of results are worth: planes 0 and 1 in lanes with j = 0,
+ * plane 2 in those with j = 1, nothing in the others. */
 struct Fragment {
-    uint4 b[4];                 /* words 4i … of steps 2i and 2i + 1 */
-    float sum[2];
+    uint4 b[2];                 /* steps of 32 columns: b[0].xy, b[0].zw, b[1].xy, b[1].zw */
+    float first[2], second[2], sum[2];
 };
 
 __device__ inline void fragment_load(Fragment &f, const Vector &v, uint32_t chunk)
 {
-    const uint32_t lane = threadIdx.x & 31, part = (lane >> 2) & 1, j = lane & 3;
-    const uint4 *from = (const uint4 *)(v.words + ((chunk * 2 + part) * 4 + j) * 16);
+    const uint32_t lane = threadIdx.x & 31, plane = min(lane >> 2, (uint32_t)PLANES - 1), j = lane & 3;
+    const uint4 *from = (const uint4 *)(v.words + ((chunk * PLANES + plane) * 4 + j) * 8);
+    f.b[0] = from[0], f.b[1] = from[1];
 #pragma unroll
-    for (int i = 0; i < 4; i++) f.b[i] = from[i];
-    f.sum[0] = v.sums[2 * chunk];
-    f.sum[1] = v.sums[2 * chunk + 1];
+    for (int g = 0; g < 2; g++) {
+        const float scale = v.scales[2 * chunk + g];
+        f.first[g] = j == 0 ? scale * (1 << (2 * PLANE_BITS)) : j == 1 ? scale : 0.f;
+        f.second[g] = j == 0 ? scale * (1 << PLANE_BITS) : 0.f;
+        f.sum[g] = j == 0 ? v.sums[2 * chunk + g] : 0.f;
+    }
 }
 
 struct Codes {
@@ -88,30 +114,42 @@ template <bool SHARED> __device__ inline void codes_load(Codes &c, const uint8_t
     }
 }
 
-/* Sums of code * x of one plane of codes and one group, rows g and g + 8; right in lanes with j = 0. */
-__device__ inline float2 group_times(const Codes &c, const Fragment &f, int group)
+__device__ inline void mma16832(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
 {
-    float acc[4] = {-128.f * f.sum[group], 0.f, -128.f * f.sum[group], 0.f};
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int t = 2 * group + i;
-        const uint32_t a = word_of(c.q[0], t), b = word_of(c.q[1], t);
-        mma16816(acc, nibbles(a), nibbles(b), nibbles(a >> 4), nibbles(b >> 4), f.b[t].x, f.b[t].y);
-        mma16816(acc, nibbles(a >> 8), nibbles(b >> 8), nibbles(a >> 12), nibbles(b >> 12), f.b[t].z, f.b[t].w);
-    }
-    return make_float2(acc[0] + acc[1], acc[2] + acc[3]);
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* Adds a chunk's products to rows g and g + 8; right in lanes with j = 0. */
-__device__ inline void chunk_times(const Codes &c, const Fragment &f, float &row0, float &row1)
+/* Sums of code * x of one plane of codes and one group. */
+__device__ inline void group_times(int (&c)[4], const Codes &w, const Fragment &f, int group)
+{
+    const uint32_t mask = 0x0F0F0F0F;
+    const uint4 b = f.b[group];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t x = word_of(w.q[0], 2 * group + i), y = word_of(w.q[1], 2 * group + i);
+        mma16832(c, x & mask, y & mask, x >> 4 & mask, y >> 4 & mask, i ? b.z : b.x, i ? b.w : b.y);
+    }
+}
+
+/* Adds a lane's share of a group's products to rows g and g + 8. */
+__device__ inline void group_add(const int (&c)[4], const uint2 (&sb)[2], const Fragment &f, int group, float &row0, float &row1)
+{
+    const float s0 = group ? bf_hi(sb[0].x) : bf_lo(sb[0].x), b0 = group ? bf_hi(sb[0].y) : bf_lo(sb[0].y);
+    const float s1 = group ? bf_hi(sb[1].x) : bf_lo(sb[1].x), b1 = group ? bf_hi(sb[1].y) : bf_lo(sb[1].y);
+    row0 += s0 * ((float)c[0] * f.first[group] + (float)c[1] * f.second[group]) + b0 * f.sum[group];
+    row1 += s1 * ((float)c[2] * f.first[group] + (float)c[3] * f.second[group]) + b1 * f.sum[group];
+}
+
+/* Adds a lane's share of a chunk's products: see rows_sum. */
+__device__ inline void chunk_times(const Codes &w, const Fragment &f, float &row0, float &row1)
 {
 #pragma unroll
     for (int group = 0; group < 2; group++) {
-        const float2 sum = group_times(c, f, group);
-        const float s0 = group ? bf_hi(c.sb[0].x) : bf_lo(c.sb[0].x), b0 = group ? bf_hi(c.sb[0].y) : bf_lo(c.sb[0].y);
-        const float s1 = group ? bf_hi(c.sb[1].x) : bf_lo(c.sb[1].x), b1 = group ? bf_hi(c.sb[1].y) : bf_lo(c.sb[1].y);
-        row0 += s0 * sum.x + b0 * f.sum[group];
-        row1 += s1 * sum.y + b1 * f.sum[group];
+        int c[4] = {};
+        group_times(c, w, f, group);
+        group_add(c, w.sb, f, group, row0, row1);
     }
 }
 
@@ -127,18 +165,24 @@ __device__ inline void chunk_times_any(const uint8_t *chunk, uint32_t bits, cons
     codes_load<true>(high, chunk + CUDA_CODES, chunk + 2 * CUDA_CODES);
 #pragma unroll
     for (int group = 0; group < 2; group++) {
-        const float2 l = group_times(low, f, group), h = group_times(high, f, group);
-        const float s0 = group ? bf_hi(low.sb[0].x) : bf_lo(low.sb[0].x), b0 = group ? bf_hi(low.sb[0].y) : bf_lo(low.sb[0].y);
-        const float s1 = group ? bf_hi(low.sb[1].x) : bf_lo(low.sb[1].x), b1 = group ? bf_hi(low.sb[1].y) : bf_lo(low.sb[1].y);
-        row0 += s0 * (l.x + 16.f * h.x) + b0 * f.sum[group];
-        row1 += s1 * (l.y + 16.f * h.y) + b1 * f.sum[group];
+        int c[4] = {}, upper[4] = {};
+        group_times(c, low, f, group);
+        group_times(upper, high, f, group);
+#pragma unroll
+        for (int i = 0; i < 4; i++) c[i] += 16 * upper[i];
+        group_add(c, low.sb, f, group, row0, row1);
     }
 }
+
+/* The lanes' shares together, in lanes with j = 0. */
+__device__ inline float rows_sum(float row) { return row + __shfl_xor_sync(~0u, row, 1); }
 
 /* part [tile][warp][16]: what each warp found for the rows of a tile. */
 __device__ inline void part_put(float *part, uint32_t tile, float row0, float row1)
 {
     const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    row0 = rows_sum(row0);
+    row1 = rows_sum(row1);
     if ((lane & 3) == 0) {
         part[(tile * GEMV_WARPS + warp) * 16 + (lane >> 2)] = row0;
         part[(tile * GEMV_WARPS + warp) * 16 + (lane >> 2) + 8] = row1;

@@ -172,7 +172,7 @@ cudaError_t cuda_save_tails(const cuda_delta *, cudaStream_t);
 cudaError_t cuda_delta_many(const cuda_delta *, float *work, void *blocks, cudaStream_t);
 size_t cuda_delta_many_room(uint32_t tokens, uint32_t k_heads, uint32_t v_heads);
 /* All five of one token, heads of 128 and four taps. */
-cudaError_t cuda_delta_token(const cuda_delta *, bool dependent, cudaStream_t);
+cudaError_t cuda_delta_token(const cuda_delta *, bool early, cudaStream_t);
 
 /* The delta rule alone of many tokens, from qk, u and g to dn, in blocks of 64 tokens on tensor cores: heads of 128, one
  * or two value heads a key head.  work: cuda_delta_chunk_room bytes. */
@@ -199,7 +199,7 @@ cudaError_t cuda_kv_append(const cuda_attention *, cudaStream_t);
 cudaError_t cuda_attend(const cuda_attention *, cudaStream_t);
 cudaError_t cuda_o_gate(const cuda_attention *, cudaStream_t);
 /* Norm, rotation, append, attention and gate of one token: heads of 256, eight query heads a key head. */
-cudaError_t cuda_attend_token(const cuda_attention *, bool dependent, cudaStream_t);
+cudaError_t cuda_attend_token(const cuda_attention *, bool early, cudaStream_t);
 size_t cuda_attend_token_room(uint32_t q_heads);
 /* Attention and gate of many tokens, heads of 256: bf16 products. */
 cudaError_t cuda_attend_many(const cuda_attention *, bool gate, cudaStream_t);
@@ -251,9 +251,9 @@ typedef struct cuda_gemv {
 } cuda_gemv;
 /* out = W in; at most CUDA_GEMV_COLS columns and CUDA_GEMV_BLOCKS blocks of rows */
 enum { CUDA_GEMV_COLS = 4096, CUDA_GEMV_BLOCKS = 132 * 8 };
-cudaError_t cuda_gemv_plain(const cuda_gemv *, bool dependent, cudaStream_t);
+cudaError_t cuda_gemv_plain(const cuda_gemv *, bool early, cudaStream_t);
 /* x += W in; m = x * weight with the norm's tail */
-cudaError_t cuda_gemv_residual(const cuda_gemv *, float *x, const float *weight, float *m, bool dependent, cudaStream_t);
+cudaError_t cuda_gemv_residual(const cuda_gemv *, float *x, const float *weight, float *m, bool early, cudaStream_t);
 
 typedef struct cuda_moe_token {
     const float *m;             /* [H] and tail */
@@ -271,14 +271,14 @@ typedef struct cuda_moe_token {
     float eps;
 } cuda_moe_token;
 /* rl = router m, sg = sigmoid(gate m), sh = the shared expert's hidden layer */
-cudaError_t cuda_moe_route(const cuda_moe_token *, bool dependent, cudaStream_t);
+cudaError_t cuda_moe_route(const cuda_moe_token *, bool early, cudaStream_t);
 /* topi, topw, eh */
-cudaError_t cuda_moe_up(const cuda_moe_token *, bool dependent, cudaStream_t);
+cudaError_t cuda_moe_up(const cuda_moe_token *, bool early, cudaStream_t);
 /* x, n.  Unless `chosen`, the choice of experts is made anew from rl while cuda_moe_up, launched just before, still
  * runs. */
-cudaError_t cuda_moe_down(const cuda_moe_token *, bool dependent, cudaStream_t);
+cudaError_t cuda_moe_down(const cuda_moe_token *, bool early, cudaStream_t);
 /* Logits of one token. */
-cudaError_t cuda_gemv_head(const cuda_gemv *, bool dependent, cudaStream_t);
+cudaError_t cuda_gemv_head(const cuda_gemv *, bool early, cudaStream_t);
 
 /* ---- packed products of many tokens (gemm_wgmma.cu on Hopper, else gemm.cu) ---- */
 

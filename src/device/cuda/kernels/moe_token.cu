@@ -9,36 +9,44 @@ struct Chosen {
     float weight[MOST_CHOSEN];
 };
 
-/* By one warp: the largest logits, lowest id on ties; ids are there for its first lane before the weights are.  Lane l
- * looks at ids 8l … 8l + 7. */
-template <typename Known>
-static __device__ void choose_experts(Chosen *to, const float *logits, uint32_t experts, uint32_t top_k, Known known)
+/* By all threads of a block: the largest of at most 256 logits, lowest id on ties.  Each of eight warps ranks 32 of
+ * them, and of the first ones of all warps the ranks are counted again. */
+static __device__ void choose_experts(Chosen *to, const float *logits, uint32_t experts, uint32_t top_k)
+{
+    __shared__ __align__(16) uint32_t first[8 * MOST_CHOSEN];
+    __shared__ uint8_t ids[8 * MOST_CHOSEN];
+    const uint32_t tid = threadIdx.x, lane = tid & 31, n = 8 * top_k;
+    if (tid < MOST_EXPERTS) {
+        const uint32_t u = tid < experts ? __float_as_uint(__ldcg(logits + tid)) : 0;
+        const uint32_t key = tid < experts ? max(u & 0x80000000u ? ~u : u | 0x80000000u, 1u) : 0;
+        uint32_t rank = 0;
+#pragma unroll 8
+        for (uint32_t i = 0; i < 32; i++) rank += __shfl_sync(~0u, key, i) > key - (i < lane);
+        if (key == 0) rank = MOST_CHOSEN;
+        if (rank < top_k) first[tid / 32 * top_k + rank] = key, ids[tid / 32 * top_k + rank] = (uint8_t)tid;
+        const uint32_t found = __popc(__ballot_sync(~0u, key != 0));
+        if (lane >= found && lane < top_k) first[tid / 32 * top_k + lane] = 0;
+    }
+    __syncthreads();
+    if (tid < n) {
+        const uint32_t key = first[tid];
+        uint32_t rank = 0;
+#pragma unroll 8
+        for (uint32_t i = 0; i < n; i++) rank += first[i] > key - (i < tid);
+        if (key && rank < top_k) {
+            to->id[rank] = ids[tid];
+            to->weight[rank] = __uint_as_float(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key);
+        }
+    }
+    __syncthreads();
+}
+
+/* Logits become weights, by one warp. */
+static __device__ void weigh_experts(Chosen *to, uint32_t top_k)
 {
     const uint32_t lane = threadIdx.x & 31;
-    uint32_t key[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const uint32_t id = lane * 8 + i, u = id < experts ? __float_as_uint(__ldcg(logits + id)) : 0;
-        key[i] = id < experts ? max(u & 0x80000000u ? ~u : u | 0x80000000u, 1u) : 0;
-    }
-    uint32_t mine = 0;          /* the key of choice `lane` */
-    for (uint32_t a = 0; a < top_k; a++) {
-        uint32_t most = max(max(max(key[0], key[1]), max(key[2], key[3])), max(max(key[4], key[5]), max(key[6], key[7])));
-        const uint32_t best = __reduce_max_sync(~0u, most);
-        const uint32_t owner = __ffs(__ballot_sync(~0u, most == best)) - 1;
-        if (lane == owner) {
-            bool done = false;
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                if (!done && key[i] == best) to->id[a] = (int32_t)(lane * 8 + i), key[i] = 0, done = true;
-        }
-        if (lane == a) mine = best;
-    }
+    const float w = lane < top_k ? expf(to->weight[lane] - to->weight[0]) : 0.f, sum = warp_sum(w);
     __syncwarp();
-    if (lane == 0) known();
-    const float value = __uint_as_float(mine & 0x80000000u ? mine & 0x7FFFFFFFu : ~mine);
-    const float first = __shfl_sync(~0u, value, 0), w = lane < top_k ? expf(value - first) : 0.f;
-    const float sum = warp_sum(w);
     if (lane < top_k) to->weight[lane] = w / sum;
     __syncwarp();
 }
@@ -63,7 +71,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid
     }
     const uint32_t tile_bytes = chunks * CUDA_CHUNK_BYTES(bits);
     const Vector v = vector_at(shared, chunks);
-    float *part = v.sums + 2 * chunks;
+    float *part = vector_end(v, chunks);
     uint8_t *codes = (uint8_t *)(part + GEMV_WARPS * 16);
     if (tid == 0) {
         barrier_init(&full, 1);
@@ -71,8 +79,8 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid
         barrier_expect(&full, tile_bytes);
         bulk_copy(codes, from + (size_t)tile * tile_bytes, tile_bytes, &full);
     }
-    dependency_launch();
     dependency_wait();
+    dependency_launch();
     if (warp == GEMV_WARPS - 1) {
         const float s = norm_scale(a.m, a.hidden, a.eps);
         if ((tid & 31) == 0) scale = s;
@@ -88,25 +96,26 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid
     }
     part_put(part, 0, row0, row1);
     __syncthreads();
-    if (tid >= 16) return;
-    const float y = part_sum(part, 0, tid) * scale;
-    if (blockIdx.x < router_tiles) {
-        if (tile * 16 + tid < a.experts) a.rl[tile * 16 + tid] = y;
-    } else if (blockIdx.x == router_tiles) {
-        if (tid == 0) *a.sg = sigmoidf(y);
-    } else {
-        const float up = __shfl_down_sync(0xFFFFu, y, 8);
-        if (tid < 8 && tile * 8 + tid < a.shared_inter) a.sh[tile * 8 + tid] = siluf(y) * up;
+    if (warp == 0) {
+        const float y = part_sum(part, 0, tid % 16) * scale, up = __shfl_down_sync(~0u, y, 8);
+        if (blockIdx.x < router_tiles) {
+            if (tid < 16 && tile * 16 + tid < a.experts) a.rl[tile * 16 + tid] = y;
+        } else if (blockIdx.x == router_tiles) {
+            if (tid == 0) *a.sg = sigmoidf(y);
+        } else {
+            if (tid < 8 && tile * 8 + tid < a.shared_inter) a.sh[tile * 8 + tid] = siluf(y) * up;
+        }
     }
 }
 
-cudaError_t cuda_moe_route(const cuda_moe_token *a, bool dependent, cudaStream_t s)
+cudaError_t cuda_moe_route(const cuda_moe_token *a, bool early, cudaStream_t s)
 {
     const uint32_t chunks = a->hidden / CUDA_CHUNK_COLS;
     const size_t shared = vector_bytes(chunks) + GEMV_WARPS * 16 * 4 + chunks * CUDA_CHUNK_BYTES(8);
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(moe_route, shared, allowed);
-    return e != cudaSuccess ? e : launch(moe_route, (a->experts + 15) / 16 + 1 + a->shared_inter / 8, GEMV_THREADS, shared, dependent, 1, s, *a);
+    const uint32_t grid = (a->experts + 15) / 16 + 1 + a->shared_inter / 8;
+    return e != cudaSuccess ? e : launch(moe_route, grid, GEMV_THREADS, shared, 1, early, s, *a);
 }
 
 /* ---- up: gate, up and activation of the chosen experts ---- */
@@ -121,22 +130,22 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_up(const __grid_co
     const uint32_t tid = threadIdx.x, warp = tid >> 5, blocks = a.inter / 8, all = a.top_k * blocks;
     const uint32_t first = blockIdx.x * each, tiles = min(each, all - first);
     const Vector v = vector_at(shared + each * tile_bytes, chunks);
-    float *part = v.sums + 2 * chunks;
+    float *part = vector_end(v, chunks);
     if (tid == 0) {
         for (uint32_t i = 0; i < each; i++) barrier_init(full + i, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     dependency_wait();
     dependency_launch();        /* after the wait: the next kernel reads the router's logits before its own */
+    choose_experts(&chosen, a.rl, a.experts, a.top_k);
     if (warp == 0) {
-        choose_experts(&chosen, a.rl, a.experts, a.top_k, [&] {
-            for (uint32_t i = 0; i < tiles; i++) {
-                const uint32_t t = first + i;
-                barrier_expect(full + i, tile_bytes);
-                bulk_copy(shared + i * tile_bytes,
-                          a.ex_up + ((size_t)chosen.id[t / blocks] * blocks + t % blocks) * tile_bytes, tile_bytes, full + i);
-            }
-        });
+        if (tid < tiles) {
+            const uint32_t t = first + tid;
+            barrier_expect(full + tid, tile_bytes);
+            bulk_copy(shared + tid * tile_bytes,
+                      a.ex_up + ((size_t)chosen.id[t / blocks] * blocks + t % blocks) * tile_bytes, tile_bytes, full + tid);
+        }
+        weigh_experts(&chosen, a.top_k);
         if (blockIdx.x == 0 && tid < a.top_k) a.topi[tid] = chosen.id[tid], a.topw[tid] = chosen.weight[tid];
     }
     if (warp == GEMV_WARPS - 1) {
@@ -161,20 +170,22 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_up(const __grid_co
         part_put(part, i, row0, row1);
     }
     __syncthreads();
-    if (tid >= tiles * 8) return;
-    const uint32_t i = tid / 8, row = tid % 8, t = first + i;
-    const float gate = part_sum(part, i, row) * scale, up = part_sum(part, i, row + 8) * scale;
-    a.eh[(size_t)(t / blocks) * a.inter + t % blocks * 8 + row] = siluf(gate) * up;
+    if (tid < tiles * 8) {
+        const uint32_t i = tid / 8, row = tid % 8, t = first + i;
+        const float gate = part_sum(part, i, row) * scale, up = part_sum(part, i, row + 8) * scale;
+        a.eh[(size_t)(t / blocks) * a.inter + t % blocks * 8 + row] = siluf(gate) * up;
+    }
 }
 
-cudaError_t cuda_moe_up(const cuda_moe_token *a, bool dependent, cudaStream_t s)
+cudaError_t cuda_moe_up(const cuda_moe_token *a, bool early, cudaStream_t s)
 {
     const uint32_t chunks = a->hidden / CUDA_CHUNK_COLS, all = a->top_k * (a->inter / 8), each = (all + 131) / 132;
     const size_t shared = (size_t)each * chunks * CUDA_CHUNK_BYTES(4) + vector_bytes(chunks) + each * GEMV_WARPS * 16 * 4;
     if (each > 8 || shared > 226 * 1024) return cudaErrorInvalidValue;
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(moe_up, shared, allowed);
-    return e != cudaSuccess ? e : launch(moe_up, (all + each - 1) / each, GEMV_THREADS, shared, dependent, 1, s, *a, each);
+    const uint32_t grid = (all + each - 1) / each;
+    return e != cudaSuccess ? e : launch(moe_up, grid, GEMV_THREADS, shared, 1, early, s, *a, each);
 }
 
 /* ---- down: the chosen and the shared expert, the residual, and the next norm ---- */
@@ -189,32 +200,31 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
     const uint32_t each = a.inter / CUDA_CHUNK_COLS, last = a.shared_inter / CUDA_CHUNK_COLS;
     const uint32_t routed = a.top_k * each, units = routed + last, tid = threadIdx.x, warp = tid >> 5;
     const Vector v = vector_at(shared + units * CUDA_CHUNK_BYTES(4), units);
-    float *part = v.sums + 2 * units;
-    if (warp == 0) {
-        if (tid == 0) {
-            barrier_init(full, 1), barrier_init(full + 1, 1);
-            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-            barrier_expect(full + 1, last * CUDA_CHUNK_BYTES(4));
-            bulk_copy(shared + routed * CUDA_CHUNK_BYTES(4), a.sh_down + (size_t)blockIdx.x * last * CUDA_CHUNK_BYTES(4),
-                      last * CUDA_CHUNK_BYTES(4), full + 1);
-        }
-        const auto ask = [&] {
-            const uint32_t bytes = each * CUDA_CHUNK_BYTES(4);
-            barrier_expect(full, a.top_k * bytes);
-            for (uint32_t e = 0; e < a.top_k; e++)
-                bulk_copy(shared + e * bytes, a.ex_down + ((size_t)chosen.id[e] * gridDim.x + blockIdx.x) * bytes, bytes, full);
-        };
-        if (a.chosen) {
-            dependency_wait();
-            if (tid < a.top_k) chosen.id[tid] = __ldcg(a.topi + tid), chosen.weight[tid] = __ldcg(a.topw + tid);
-            __syncwarp();
-            if (tid == 0) ask();
-        } else {
-            choose_experts(&chosen, a.rl, a.experts, a.top_k, ask);
-        }
+    float *part = vector_end(v, units);
+    if (tid == 0) {
+        barrier_init(full, 1), barrier_init(full + 1, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        barrier_expect(full + 1, last * CUDA_CHUNK_BYTES(4));
+        bulk_copy(shared + routed * CUDA_CHUNK_BYTES(4), a.sh_down + (size_t)blockIdx.x * last * CUDA_CHUNK_BYTES(4),
+                  last * CUDA_CHUNK_BYTES(4), full + 1);
     }
+    if (a.chosen) {
+        dependency_wait();
+        if (tid < a.top_k) chosen.id[tid] = __ldcg(a.topi + tid), chosen.weight[tid] = __ldcg(a.topw + tid);
+        __syncthreads();
+    } else {
+        choose_experts(&chosen, a.rl, a.experts, a.top_k);
+    }
+    if (warp == 0) {
+        const uint32_t bytes = each * CUDA_CHUNK_BYTES(4);
+        if (tid == 0) barrier_expect(full, a.top_k * bytes);
+        __syncwarp();
+        if (tid < a.top_k)
+            bulk_copy(shared + tid * bytes, a.ex_down + ((size_t)chosen.id[tid] * gridDim.x + blockIdx.x) * bytes, bytes, full);
+        if (!a.chosen) weigh_experts(&chosen, a.top_k);
+    }
+    if (!a.chosen) dependency_wait();
     dependency_launch();
-    dependency_wait();
     for (uint32_t p0 = tid; p0 < units * 64; p0 += AT_ONCE * GEMV_THREADS) {
         float2 f[AT_ONCE];
 #pragma unroll
@@ -258,12 +268,13 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
     }
 }
 
-cudaError_t cuda_moe_down(const cuda_moe_token *a, bool dependent, cudaStream_t s)
+cudaError_t cuda_moe_down(const cuda_moe_token *a, bool early, cudaStream_t s)
 {
     const uint32_t units = a->top_k * (a->inter / CUDA_CHUNK_COLS) + a->shared_inter / CUDA_CHUNK_COLS;
     const size_t shared = units * CUDA_CHUNK_BYTES(4) + vector_bytes(units) + GEMV_WARPS * 16 * 4;
     if (shared > 226 * 1024) return cudaErrorInvalidValue;
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(moe_down, shared, allowed);
-    return e != cudaSuccess ? e : launch(moe_down, (a->hidden + 15) / 16, GEMV_THREADS, shared, dependent, 1, s, *a);
+    const uint32_t grid = (a->hidden + 15) / 16;
+    return e != cudaSuccess ? e : launch(moe_down, grid, GEMV_THREADS, shared, 1, early, s, *a);
 }

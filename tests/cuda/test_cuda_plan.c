@@ -1,0 +1,94 @@
+/* test_cuda_plan.c - the plans of the cuda device, which need no GPU: right by brute force, under every set of switches,
+ * and made of the rows that are meant to run the full model. */
+#include "../check.h"
+
+#include <string.h>
+
+#include "../plan/checker.h"
+#include "../plan/configs.h"
+#include "device/cuda/cuda.h"
+
+static lily_plan *plan_of(const lily_config *c, const lily_dev *dev, enum lily_mode mode, uint32_t tokens, uint64_t without)
+{
+    lily_err e;
+    lily_plan *p;
+    const lily_plan_device d = lily_device_for_plan(&lily_dev_cuda, dev);
+    const lily_plan_ask ask = {mode, tokens, 8192, without, 0};
+    check_ok(lily_plan_make(&p, &d, c, &ask, &e), &e);
+    const char *wrong = check_plan(p, &d, c, 0);
+    if (wrong) fail_msg("%s", wrong);
+    return p;
+}
+
+static uint32_t stages_of(const lily_plan *p, const char *row)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_stages; i++) n += strcmp(lily_dev_cuda.rows[p->stages[i].row].name, row) == 0;
+    return n;
+}
+
+/* Whether the checkpoint is packed decides which rows fit. */
+static void right_under_all_switches(void **state)
+{
+    (void)state;
+    const lily_config small = small_config(4);
+    for (int packed = 0; packed < 2; packed++) {
+        const lily_dev dev = {.packed = packed};
+        for (uint64_t without = 0; without < lily_bit(N_ABLATIONS); without++) {
+            lily_plan_free(plan_of(&small, &dev, LILY_DECODE, 1, without));
+            lily_plan_free(plan_of(&small, &dev, LILY_PREFILL, 64, without));
+            lily_plan_free(plan_of(&small, &dev, LILY_PREFILL, 1, without));
+        }
+    }
+}
+
+static void full_model_in_few_stages(void **state)
+{
+    (void)state;
+    const lily_config full = full_config();
+    const lily_dev dev = {.packed = true};
+    lily_plan *p = plan_of(&full, &dev, LILY_DECODE, 1, 0);
+    assert_int_equal(stages_of(p, "token_embed"), 1);
+    assert_int_equal(stages_of(p, "delta_in"), 30);
+    assert_int_equal(stages_of(p, "token_scan"), 30);
+    assert_int_equal(stages_of(p, "token_attention"), 10);
+    assert_int_equal(stages_of(p, "token_out_norm") + stages_of(p, "token_o_norm"), 40);
+    assert_int_equal(stages_of(p, "token_experts"), 40);
+    assert_int_equal(p->n_stages, 1 + 4 * 40 + 3);
+    lily_plan_free(p);
+    p = plan_of(&full, &dev, LILY_DECODE, 1, lily_bit(ABLATE_FUSE_EXPERT_DOWN));
+    assert_int_equal(stages_of(p, "token_experts"), 0);
+    assert_int_equal(stages_of(p, "token_experts_up"), 40);
+    lily_plan_free(p);
+    p = plan_of(&full, &dev, LILY_PREFILL, 2048, 0);
+    assert_int_equal(stages_of(p, "delta_scan"), 30);
+    assert_int_equal(stages_of(p, "attention_gate"), 10);
+    assert_int_equal(stages_of(p, "route"), 40);
+    assert_int_equal(stages_of(p, "combine_norm"), 40);
+    assert_true(p->scratch_bytes < 1ull << 30);
+    lily_plan_free(p);
+}
+
+/* A card of 24 GB holds the weights and 32K tokens by the estimate of its parts. */
+static void fits_24_gb(void **state)
+{
+    (void)state;
+    const lily_config full = full_config();
+    const lily_dev dev = {.packed = true};
+    uint64_t fixed, snapshot, per_token;
+    lily_dev_cuda.state_cost(&full, &fixed, &snapshot, &per_token);
+    lily_plan *decode = plan_of(&full, &dev, LILY_DECODE, 1, 0), *prefill = plan_of(&full, &dev, LILY_PREFILL, 512, 0);
+    const uint64_t weights = 19508787456ull, all = weights + weights / 100 + fixed + 8 * snapshot + 32768 * per_token +
+                                                   decode->scratch_bytes + prefill->scratch_bytes;
+    assert_int_equal(per_token, 20480);
+    assert_true(all < 24000000000ull - 600000000ull);
+    lily_plan_free(decode);
+    lily_plan_free(prefill);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(right_under_all_switches), cmocka_unit_test(full_model_in_few_stages),
+                                       cmocka_unit_test(fits_24_gb)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,19 @@
+#!/bin/sh
+# tools/cuda.sh BUILD: an nvcc for the cuda device.  Takes the one that is installed, else puts NVIDIA's packages from
+# PyPI into BUILD/cuda, where cmake/cuda.cmake looks.
+set -eu
+build=$1
+version=13.0
+for nvcc in "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc "$build/cuda/nvidia/cu13/bin/nvcc"; do
+    if [ -x "$nvcc" ]; then
+        echo "nvcc: $nvcc"
+        exit 0
+    fi
+done
+echo "nvcc: fetching $version from PyPI into $build/cuda"
+python3 -m venv "$build/cuda-venv"
+"$build/cuda-venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$build/cuda" \
+    "nvidia-cuda-nvcc==$version.*" "nvidia-cuda-crt==$version.*" "nvidia-nvvm==$version.*" \
+    "nvidia-cuda-runtime==$version.*" "nvidia-cuda-cccl==$version.*"
+rm -rf "$build/cuda-venv"
+test -x "$build/cuda/nvidia/cu13/bin/nvcc"
