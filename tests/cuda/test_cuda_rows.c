@@ -237,7 +237,7 @@ static void whole_models_agree_with_ref(void **state)
         print_message("%s, prompt: logits off by %.2g of their norm, scores by %.2g on average, %d of 64 best equal\n", name,
                       distance(a, b, o.config.vocab), mean, same);
         gpu_expect(distance(a, b, o.config.vocab), 0.1, "%s, prompt, logits", name);
-        gpu_expect(fabs(mean), 0.02, "%s, prompt, scores", name);
+        gpu_expect(fabs(mean), 0.06, "%s, prompt, scores", name);
         gpu_expect(64 - same, 4, "%s, prompt, best", name);
         lily_free(a);
         lily_free(b);
