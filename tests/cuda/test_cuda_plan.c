@@ -61,7 +61,7 @@ static void full_model_in_few_stages(void **state)
     assert_int_equal(stages_of(p, "token_experts_up"), 40);
     lily_plan_free(p);
     p = plan_of(&full, &dev, LILY_PREFILL, 2048, 0);
-    assert_int_equal(stages_of(p, "delta_scan"), 30);
+    assert_int_equal(stages_of(p, "delta_blocks"), 30);
     assert_int_equal(stages_of(p, "attention_gate"), 10);
     assert_int_equal(stages_of(p, "route"), 40);
     assert_int_equal(stages_of(p, "combine_norm"), 40);
