@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -31,8 +32,17 @@ int lily_trace_folder(const char *dir, lily_err *e)
     struct stat st;
     if (mkdir(dir, 0700) != 0 && errno != EEXIST) return lily_fail(e, LILY_IO, "%s: %s", dir, strerror(errno));
     if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)) return lily_fail(e, LILY_IO, "%s: not a folder", dir);
-    if (access(dir, W_OK | X_OK) != 0) return lily_fail(e, LILY_IO, "%s: %s", dir, strerror(errno));
-    return LILY_OK;
+    /* Only a file that was made proves it: root may write everywhere, and some file systems take none. */
+    char *probe = lily_path_join(dir, ".probe-XXXXXX");
+    if (!probe) return lily_no_memory(e, strlen(dir), "a path");
+    int fd = mkstemp(probe);
+    int rc = fd >= 0 ? LILY_OK : lily_fail(e, LILY_IO, "%s: no file can be made in it: %s", dir, strerror(errno));
+    if (fd >= 0) {
+        close(fd);
+        unlink(probe);
+    }
+    lily_free(probe);
+    return rc;
 }
 
 /* ---- lines ---- */

@@ -1,6 +1,7 @@
 """What operators read and set: metrics, properties, the log, limits, traces."""
 import glob
 import json
+import pathlib
 import re
 import socket
 import stat
@@ -327,6 +328,11 @@ def test_no_folder_for_traces(spawn, tmp_path):
     (tmp_path / "file").touch()
     p = spawn("--trace", str(tmp_path / "file"), wait=False)
     assert 0 < p.popen.wait(20) < 126 and "file" in p.tail()
+    if pathlib.Path("/proc/self").exists():    # a folder that takes no files, whoever asks
+        p = spawn("--trace", "/proc", wait=False)
+        assert 0 < p.popen.wait(20) < 126 and "/proc: no file can be made in it" in p.tail()
+    p = spawn("--trace", str(tmp_path / "good"))
+    assert list((tmp_path / "good").iterdir()) == []
 
 
 @pytest.fixture
