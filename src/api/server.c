@@ -228,6 +228,7 @@ static int run(server *s, const sigset_t *ends, lily_err *e)
 {
     int rc;
     TRY_TO(done, read_kwargs(s, e));
+    TRY_TO(done, lily_engine_precheck(&s->o->engine, e));    /* a server that listens shall not end by a slip */
     TRY_TO(done, open_http(s, e));
     if (pthread_create(&s->loader, NULL, load, s) != 0)
         rc = lily_fail(e, LILY_NO_MEMORY, "no thread to load the model on");

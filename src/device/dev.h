@@ -175,6 +175,8 @@ lily_plan_device lily_device_for_plan(const lily_dev_ops *ops, const lily_dev *d
 const lily_dev_ops *const *lily_devices(size_t *n);
 /* By name; NULL when it was not built. */
 const lily_dev_ops *lily_device_find(const char *name);
+/* Whether lily_device_open would know the name, without opening anything. */
+int lily_device_known(const char *name, lily_err *e);
 /* Opens NAME or NAME:VARIANT ("cpu:portable"); "auto" is the best one that opens, which is never ref.
  * LILY_ARGUMENT for an unknown name, with the known ones in the sentence. */
 int lily_device_open(const lily_dev_ops **ops, lily_dev **dev, const char *name, uint32_t threads, lily_err *e);

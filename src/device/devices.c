@@ -57,13 +57,20 @@ static int unknown_device(const char *name, lily_err *e)
     return rc;
 }
 
+static size_t name_length(const char *name) { return strcspn(name, ":"); }
+
+int lily_device_known(const char *name, lily_err *e)
+{
+    return strcmp(name, "auto") == 0 || find(name, name_length(name)) ? LILY_OK : unknown_device(name, e);
+}
+
 int lily_device_open(const lily_dev_ops **ops, lily_dev **dev, const char *name, uint32_t threads,
                      lily_err *e)
 {
     *dev = NULL;
     if (strcmp(name, "auto") == 0) return open_best(ops, dev, threads, e);
     const char *variant = strchr(name, ':');
-    *ops = find(name, variant ? (size_t)(variant - name) : strlen(name));
+    *ops = find(name, name_length(name));
     if (!*ops) return unknown_device(name, e);
     return (*ops)->open(dev, &(lily_dev_options){.which = variant ? variant + 1 : NULL, .threads = threads},
                         e);

@@ -61,6 +61,9 @@ typedef struct lily_memory {
     uint64_t planned;               /* the sum */
 } lily_memory;
 
+/* What can be wrong with the options alone, told within moments: the device's name, the script's, config.json and the
+ * context.  Opening finds it too, but later. */
+int lily_engine_precheck(const lily_engine_options *o, lily_err *e);
 /* Reads and checks everything but the weights' values: config, headers, tokenizer, template, plans, memory.
  * What `inspect` shows; `serve` and `score` would load exactly when this succeeds. */
 int lily_engine_check(const lily_engine_options *o, lily_memory *memory, uint32_t *context, lily_err *e);

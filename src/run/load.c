@@ -1,6 +1,7 @@
 /* load.c - from a folder to something that runs, and what it will need. */
 #include "run/load.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,18 @@ static int choose_sizes(lily_loaded *m, const lily_engine_options *o, lily_err *
     m->chunk = o->chunk ? o->chunk : LILY_DEFAULT_CHUNK;
     if (m->chunk > m->context || (m->ablated & lily_bit(ABLATE_PROMPT_CHUNKS))) m->chunk = m->context;
     return LILY_OK;
+}
+
+int lily_engine_precheck(const lily_engine_options *o, lily_err *e)
+{
+    TRY(lily_device_known(o->device ? o->device : "auto", e));
+    if (o->script && !lily_file_exists(o->script)) return lily_fail(e, LILY_IO, "%s: %s", o->script, strerror(errno));
+    lily_loaded m = {0};
+    TRY(lily_config_open(&m.settings, o->model_dir, e));
+    m.config = lily_config_numbers(m.settings);
+    int rc = choose_sizes(&m, o, e);
+    lily_config_close(m.settings);
+    return rc;
 }
 
 static int plan_runs(lily_loaded *m, lily_err *e)

@@ -2,6 +2,7 @@
 import signal
 
 import httpx
+import pytest
 
 from support import CHAT, Api, Stream
 
@@ -52,3 +53,11 @@ def test_port_is_free_after_exit(spawn):
     p.popen.wait(20)
     q = spawn(port=p.port)
     assert httpx.get(q.base + "/health").status_code == 200
+
+
+@pytest.mark.parametrize("option,value", [("--device", "nonsense"), ("--script", "/no/such/file"), ("--ctx-size", "99999999")])
+def test_slips_are_told_before_it_listens(spawn, option, value):
+    """Whoever starts it would read that it listens, and find it gone."""
+    p = spawn(option, value, wait=False)
+    assert 0 < p.popen.wait(20) < 126
+    assert value in p.tail() and "listening" not in p.tail()
