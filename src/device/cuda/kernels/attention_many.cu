@@ -158,8 +158,19 @@ static __global__ __launch_bounds__(THREADS, 1) void attend_many(const __grid_co
     }
 }
 
+static bool on_hopper(void)
+{
+    static int major = 0;
+    int device;
+    if (!major && (cudaGetDevice(&device) != cudaSuccess ||
+                   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess))
+        return false;
+    return major == 9;
+}
+
 cudaError_t cuda_attend_many(const cuda_attention *a, bool gate, cudaStream_t s)
 {
+    if (on_hopper()) return cuda_attend_wgmma(a, gate, s);
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(attend_many, sizeof(Shared), allowed);
     if (e != cudaSuccess) return e;
