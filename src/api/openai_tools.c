@@ -6,6 +6,12 @@
 
 /* ---- tools ---- */
 
+/* The name in {"function": {"name"}}, or NULL. */
+static const char *function_name(const json_t *choice)
+{
+    return json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+}
+
 static int check_tool(const json_t *tool, size_t i, lily_refusal *r)
 {
     if (!lily_is_object(tool))
@@ -28,12 +34,29 @@ static int check_tool(const json_t *tool, size_t i, lily_refusal *r)
     return LILY_OK;
 }
 
+/* A call names its tool: of two with one name the client could not tell which is meant. */
+static int check_names(const json_t *tools, lily_refusal *r)
+{
+    json_t *seen = json_object();
+    int rc = seen ? LILY_OK : lily_no_memory(&r->err, 0, "tools");
+    for (size_t i = 0; i < json_array_size(tools) && rc == LILY_OK; i++) {
+        const char *name = function_name(json_array_get(tools, i));
+        if (json_object_get(seen, name))
+            rc = lily_refuse(r, LILY_ARGUMENT, "tools", "tools[%zu]: there are two tools named '%.100s'", i, name);
+        else if (json_object_set_new(seen, name, json_true()) != 0)
+            rc = lily_no_memory(&r->err, 0, "tools");
+    }
+    json_decref(seen);
+    return rc;
+}
+
 int lily_openai_read_tools(void *out, const lily_field *f, const json_t *value, lily_refusal *r)
 {
     lily_openai_request *q = out;
     if (!json_is_array(value))
         return lily_refuse(r, LILY_ARGUMENT, f->name, "%s must be a list, not %s", f->name, lily_json_kind(value));
     for (size_t i = 0; i < json_array_size(value); i++) TRY(check_tool(json_array_get(value, i), i, r));
+    TRY(check_names(value, r));
     if (json_array_size(value) > 0) q->chat.tools = value;
     return LILY_OK;
 }
@@ -51,12 +74,6 @@ static int read_mode(lily_openai_request *q, const char *mode, lily_refusal *r)
     }
     return lily_refuse(r, LILY_ARGUMENT, "tool_choice",
                        "tool_choice must be 'auto', 'none', 'required', or an object that names a function");
-}
-
-/* The name in {"function": {"name"}}, or NULL. */
-static const char *function_name(const json_t *choice)
-{
-    return json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
 }
 
 int lily_openai_read_tool_choice(void *out, const lily_field *f, const json_t *value, lily_refusal *r)

@@ -28,6 +28,19 @@ def test_bad_request(api, body, param):
     refused(r, [400], param=param)
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_two_tools_of_one_name(api, path):
+    """A call could mean either, and the client would run the wrong one."""
+    def ask(*names):
+        tools = [{"name": name, "parameters": {"type": "object"}, "input_schema": {"type": "object"}} for name in names]
+        if path != "/v1/messages":
+            tools = [{"type": "function", "function": tool} for tool in tools]
+        return api.post(path, {"model": api.model, "max_tokens": 1, "messages": MSG, "tools": tools})
+    assert ask("look_up", "look").status_code == 200
+    r = ask("look_up", "look", "look_up")
+    assert r.status_code == 400 and "tools[2]: there are two tools named 'look_up'" in r.json()["error"]["message"]
+
+
 def test_not_json(api):
     """A broken client would get a page it cannot parse."""
     r = api.http.post("/v1/chat/completions", content=b"{not json", headers={"content-type": "application/json"})
