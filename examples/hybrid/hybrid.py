@@ -5,14 +5,12 @@
 
 The cloud model sees the task, the names of the files, and the answers that Lily gives to its questions; never the
 files.  What Lily answers does go to the cloud: --show prints each answer first and asks whether it may.
-docs/hybrid.md says how to set up the gateway.
+docs/hybrid.md says how to set up the gateway; this program needs the package openai alone.
 """
 import argparse
 import json
 import pathlib
 import sys
-
-from openai import OpenAI, OpenAIError
 
 MOST_ROUNDS = 8
 MOST_BYTES = 64 * 1024      # of one file
@@ -99,6 +97,10 @@ def main():
     folder = options.folder.expanduser()
     if not folder.is_dir():
         parser.error(f"{folder} is no folder")
+    try:
+        from openai import OpenAI, OpenAIError
+    except ImportError:
+        sys.exit("hybrid.py: the package openai is missing: pip install openai, in a virtual environment")
     client = OpenAI(base_url=options.gateway, api_key=options.key, timeout=3600)
     try:
         print(solve(client, folder, options.task, options.show))

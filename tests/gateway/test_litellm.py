@@ -96,6 +96,15 @@ def test_hybrid_example(lily, litellm, source_dir, tmp_path):
     assert "Secretname" not in told_cloud and "Otherword" not in told_cloud
 
 
+def test_hybrid_says_what_to_install(source_dir, tmp_path):
+    def run(*args):    # -S: without any package
+        return subprocess.run([sys.executable, "-S", str(source_dir / "examples" / "hybrid" / "hybrid.py"), *args],
+                              capture_output=True, text=True, timeout=120)
+    assert run("--help").returncode == 0
+    bare = run("--folder", str(tmp_path), "What did heating cost?")
+    assert bare.returncode != 0 and "pip install openai" in bare.stderr and "Traceback" not in bare.stderr
+
+
 def test_hybrid_reads_only_the_folder(source_dir, tmp_path):
     spec = importlib.util.spec_from_file_location("hybrid", source_dir / "examples" / "hybrid" / "hybrid.py")
     hybrid = importlib.util.module_from_spec(spec)
