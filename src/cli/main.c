@@ -76,14 +76,12 @@ static int unknown_command(const char *name)
 
 static int help(const char *name)
 {
-    enum lily_command command = name ? lily_command_find(name) : 0;
-    if (name && !command) return unknown_command(name);
-    if (command)
-        lily_help_command(stdout, command);
-    else
-        lily_help_all(stdout);
+    if (!name) lily_help_all(stdout);
+    else if (!lily_help_command(stdout, name)) return unknown_command(name);
     return end();
 }
+
+static bool asks_for_help(const char *word) { return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0; }
 
 int main(int argc, char **argv)
 {
@@ -98,20 +96,21 @@ int main(int argc, char **argv)
         print_version();
         return end();
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return help(NULL);
+    if (asks_for_help(argv[1])) return help(NULL);
     if (strcmp(argv[1], "help") == 0) return help(argc > 2 ? argv[2] : NULL);
 
-    if (strcmp(argv[1], "completions") == 0) {
+    bool helps = argc > 2 && asks_for_help(argv[2]);
+    if (strcmp(argv[1], "completions") == 0 && !helps) {
         int rc = lily_print_completions(stdout, argc > 2 ? argv[2] : NULL, &e);
         return rc == LILY_OK ? end() : fail(&e);
     }
-    if (strcmp(argv[1], "man") == 0) {
+    if (strcmp(argv[1], "man") == 0 && !helps) {
         lily_print_manual(stdout);
         return end();
     }
 
     enum lily_command command = lily_command_find(argv[1]);
-    if (!command) return unknown_command(argv[1]);
+    if (!command) return helps ? help(argv[1]) : unknown_command(argv[1]);
     lily_args args;
     int rc = lily_args_parse(&args, command, argc, argv, &e);
     if (rc == LILY_OK && lily_arg_given(&args, OPT_HELP)) {

@@ -240,13 +240,15 @@ void lily_help_all(FILE *f)
     print_entry(f, "--version", "version, devices and instruction sets");
 }
 
-void lily_help_command(FILE *f, enum lily_command command)
+bool lily_help_command(FILE *f, const char *name)
 {
-    for (int i = 0; i < N_COMMANDS; i++)
-        if (commands[i].command == command)
-            fprintf(f, "usage: lily %s\n\n%s\n\n", commands[i].usage, commands[i].what);
+    const lily_command_text *c = commands, *end = commands + N_COMMANDS;
+    while (c < end && strcmp(c->name, name) != 0) c++;
+    if (c == end) return false;
+    fprintf(f, "usage: lily %s\n\n%s\n", c->usage, c->what);
+    if (c->command) fputc('\n', f);
     for (int i = 0; i < N_OPTIONS; i++) {
-        if (!(options[i].commands & command)) continue;
+        if (!(options[i].commands & c->command)) continue;
         char left[64];
         if (options[i].letter)
             snprintf(left, sizeof left, "-%c, --%s %s", options[i].letter, options[i].name, options[i].metavar);
@@ -254,4 +256,5 @@ void lily_help_command(FILE *f, enum lily_command command)
             snprintf(left, sizeof left, "    --%s %s", options[i].name, options[i].metavar);
         print_entry(f, left, options[i].help);
     }
+    return true;
 }

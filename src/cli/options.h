@@ -62,6 +62,6 @@ enum lily_command lily_command_find(const char *name);
 
 /* At most 80 columns. */
 void lily_help_all(FILE *f);
-void lily_help_command(FILE *f, enum lily_command command);
+bool lily_help_command(FILE *f, const char *name);    /* false: there is no such command */
 
 #endif

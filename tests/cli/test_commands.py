@@ -32,15 +32,20 @@ def test_help_and_version(lily):
         help_text = lily(command, "--help")
         assert help_text.returncode == 0 and "--model" in help_text.stdout
         assert lily("help", command).stdout == help_text.stdout
+    for command in ("man", "completions"):
+        help_text = lily(command, "--help").stdout
+        assert help_text.startswith(f"usage: lily {command}") and len(help_text) < 200
+        assert lily("help", command).stdout == lily(command, "-h").stdout == help_text
     version = lily("--version")
     assert version.returncode == 0
     assert re.match(r"lily \d+\.\d+\.\d+\n", version.stdout)
     assert "\nref" in version.stdout and "\ncpu" in version.stdout
 
 
-@pytest.mark.parametrize("args", [[], ["nonsense"], ["help", "nonsense"], ["chat", "--nonsense"], ["score"], ["bench", "--lengths", "x"],
-                                  ["serve", "--port", "99999"], ["inspect", "--without", "nonsense"],
-                                  ["inspect", "plan", "--device", "nonsense"], ["chat", "--device", "cpu:nonsense"]])
+@pytest.mark.parametrize("args", [[], ["nonsense"], ["help", "nonsense"], ["nonsense", "--help"], ["chat", "--nonsense"],
+                                  ["score"], ["bench", "--lengths", "x"], ["serve", "--port", "99999"],
+                                  ["inspect", "--without", "nonsense"], ["inspect", "plan", "--device", "nonsense"],
+                                  ["chat", "--device", "cpu:nonsense"]])
 def test_a_slip_is_one_line_and_not_zero(lily, args):
     r = lily(*args)
     assert 0 < r.returncode < 126
