@@ -98,9 +98,9 @@ void lily_call_heard(lily_call *c, const lily_event *ev)
 static void strip_quoted(const char *sentence, char *out, size_t room)
 {
     static const char quotes[] = "'\"";
-    size_t from = strcspn(sentence, quotes), to = strlen(sentence);
-    for (size_t i = to; i > from + 1 && to == strlen(sentence); i--)
-        if (strchr(quotes, sentence[i - 1])) to = i;
+    size_t n = strlen(sentence), from = strcspn(sentence, quotes), to = n;
+    while (to > from + 1 && !strchr(quotes, sentence[to - 1])) to--;
+    if (to <= from + 1) to = n;    /* a single one: its end was cut off */
     snprintf(out, room, "%.*s%s%s", (int)from, sentence, sentence[from] ? "…" : "", sentence + to);
 }
 

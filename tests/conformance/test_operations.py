@@ -228,17 +228,18 @@ def test_the_log_tells_why(spawn):
     """Of a 400 nobody could say later what was wrong with the request."""
     p = spawn("--log-format", "json", "--log-level", "debug")
     api = Api(p.base)
+    choice = {"type": "function", "function": {"name": "it's 'secret'"}}
     for n, (messages, body) in enumerate([("secret", {"top_p": 7}), ([{"role": "it's secret", "content": "secret"}], {}),
-                                          ("secret " * 40000, {})]):
+                                          ("secret " * 40000, {}), ("hi", {"tool_choice": choice})]):
         assert api.chat_raw(messages, headers={"x-request-id": f"r{n}"}, **body).status_code == 400
-    api.http.post(CHAT, content=b'{"messages": "\n secret', headers={"x-request-id": "r3"})
-    api.get("/v1/none", headers={"x-request-id": "r4"})
-    api.get("/v1/models", headers={"x-request-id": "r5"})
-    wait_until(lambda: {f"r{n}" for n in range(6)} <= {x.get("id") for x in lines(p)})
+    api.http.post(CHAT, content=b'{"messages": "\n secret', headers={"x-request-id": "r4"})
+    api.get("/v1/none", headers={"x-request-id": "r5"})
+    api.get("/v1/models", headers={"x-request-id": "r6"})
+    wait_until(lambda: {f"r{n}" for n in range(7)} <= {x.get("id") for x in lines(p)})
     told = {x["id"]: (x.get("param", ...), x.get("code", ...)) for x in lines(p) if "id" in x}
-    assert [told[f"r{n}"] for n in range(6)] == [
-        ("top_p", None), ("messages[0].role", None), (None, "context_length_exceeded"), (None, None),
-        (None, "not_found"), (..., ...)]
+    assert [told[f"r{n}"] for n in range(7)] == [
+        ("top_p", None), ("messages[0].role", None), (None, "context_length_exceeded"),
+        ("tool_choice", None), (None, None), (None, "not_found"), (..., ...)]
     sentences = [x["message"] for x in lines(p) if x["message"].endswith("[r0]") and "id" not in x]
     assert len(sentences) == 1 and "top_p" in sentences[0]
     assert any("not valid JSON" in x["message"] for x in lines(p))
