@@ -6,6 +6,7 @@
 
 enum {
     MOST = 64,              /* sessions */
+    NEW_MOST = 8,           /* kept sessions with which nobody has gone on yet */
     AHEAD = 512,            /* tokens of a reply that there is room for at a time */
     WORTH_STORING = 64,     /* tokens: less is sooner read again than fetched */
     WORTH_FETCHING = 32,    /* tokens that the disk must have more than memory */
@@ -14,6 +15,7 @@ enum {
 typedef struct entry {
     lily_session *s;        /* NULL: free */
     bool runs, forget;      /* forget: given up when it is given back */
+    bool proven;            /* a second request went on with it */
     uint64_t used;          /* when it was given back, in calls */
     uint64_t stored;        /* the value of `used` for which it was written, or found not to be worth it */
     uint64_t most;          /* while it runs: bytes that it may come to hold */
@@ -107,6 +109,19 @@ static entry *oldest(lily_pool *p, const lily_session *spared)
     return found;
 }
 
+/* The oldest of those that nobody went on with, when there are too many; else NULL. */
+static entry *surplus(lily_pool *p)
+{
+    entry *found = NULL;
+    uint32_t n = 0;
+    for (entry *i = p->at; i < p->at + MOST; i++) {
+        if (!i->s || i->runs || i->proven) continue;
+        if (!found || i->used < found->used) found = i;
+        n++;
+    }
+    return n > NEW_MOST ? found : NULL;
+}
+
 /* Gives up a snapshot or a session; false: there is none. */
 static bool give_up_some(lily_pool *p, const lily_session *spared)
 {
@@ -131,6 +146,7 @@ static uint64_t bytes(const lily_pool *p, bool kept, bool running)
 /* What branches share moves to those that stay when one goes, so each time is counted anew. */
 static void trim(lily_pool *p)
 {
+    for (entry *i; (i = surplus(p));) put_away(p, i);
     while (bytes(p, true, false) > p->budget && give_up_some(p, NULL)) {}
 }
 
@@ -276,6 +292,7 @@ int lily_pool_take(lily_pool *p, const lily_reading *r, lily_session **out, lily
     i = fetched ? fetched : look(p, r, &prefix, &goes_on);     /* anew: FETCH may have given up what there was */
     uint64_t most = most_of(p, r, i, prefix, goes_on || fetched);
     if (!fetched && !goes_on) TRY(branch(p, i, prefix, &i, e));
+    else i->proven = true;
     i->runs = true;
     i->used = ++p->calls;
     i->most = most;

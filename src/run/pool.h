@@ -11,6 +11,9 @@
  * is always one that can go on.  Room is made when it is needed, from the session that was used longest ago: first its
  * snapshots between the first and the newest, then all of it.
  *
+ * Of sessions with which nobody has gone on yet, NEW_MOST are kept: single questions, which a program may ask by the
+ * thousand, neither push out conversations nor fill the budget.
+ *
  * With a cache on disk a session that is given up for room is written there first, if it is not there already, and
  * TAKE looks there too. */
 #ifndef LILY_RUN_POOL_H

@@ -121,6 +121,29 @@ static void others_do_not_matter(void **state)
     lily_pool_free(p);
 }
 
+/* Single questions neither pile up nor push out a conversation that goes on. */
+static void single_questions_do_not_pile_up(void **state)
+{
+    world *w = *state;
+    lily_pool *p = pool(w);
+    prompt a = prompt_of(w, 300, 300, 0), b = prompt_of(w, 300, 340, 1);
+    ask(w, p, &a, 1);
+    ask(w, p, &b, 1);
+    uint64_t full = 0;
+    for (uint32_t i = 0; i < 60; i++) {
+        prompt single = prompt_of(w, 0, 80, 100 + i);
+        assert_int_equal(ask(w, p, &single, 1).reused, 0);
+        if (i == 20) full = stats(p).kept_bytes;
+    }
+    assert_int_equal(stats(p).kept_bytes, full);
+    assert_int_equal(stats(p).sessions, 9);
+    prompt c = prompt_of(w, 300, 360, 1);
+    assert_true(ask(w, p, &c, 1).reused >= 300);
+    prompt last = prompt_of(w, 0, 80, 100 + 59);
+    assert_int_equal(ask(w, p, &last, 1).reused, 79);
+    lily_pool_free(p);
+}
+
 /* Two that share a system prompt branch from it, and neither loses what it has. */
 static void a_beginning_is_shared(void **state)
 {
@@ -382,6 +405,7 @@ int main(int argc, char **argv)
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_do_not_matter),
+        cmocka_unit_test(single_questions_do_not_pile_up),
         cmocka_unit_test(a_beginning_is_shared),
         cmocka_unit_test(a_reply_may_be_lost),
         cmocka_unit_test(one_that_runs_is_branched_from),
