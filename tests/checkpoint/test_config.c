@@ -270,7 +270,7 @@ static void refuses_files_that_are_no_object(void **state)
     lily_model_config *m;
     lily_err e;
     check_fails(lily_config_open(&m, s->path, &e), LILY_IO, &e);
-    assert_int_equal(strncmp(e.text, "config.json: ", 13), 0);
+    assert_non_null(strstr(e.text, "/config.json: "));    /* the whole path: the folder may be wrong */
     scratch_text(s, "config.json", "[1]");
     check_fails(lily_config_open(&m, s->path, &e), LILY_FORMAT, &e);
     assert_string_equal(e.text, "config.json: not a JSON object");
