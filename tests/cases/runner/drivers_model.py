@@ -213,7 +213,7 @@ def do_seeds(case, cfg):
         for n, s in enumerate(inp["seeds"]):
             x = srv.post(
                 CHAT,
-                chat_req(cfg, inp, [{"role": "user", "content": "Tell me something."}], seed=s),
+                chat_req(cfg, inp, [{"role": "user", "content": "Tell me a story."}], seed=s),
                 timeout=300,
             )
             ctx.runs.append(Run(n, f"seed {s}", [x], out=out_of(x)))
