@@ -81,6 +81,13 @@ void lily_mem_trim(void)
 #endif
 }
 
+void lily_mem_return_large(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+#endif
+}
+
 int lily_no_memory(lily_err *e, size_t bytes, const char *what)
 {
     return lily_fail(e, LILY_NO_MEMORY, "out of memory (%zu bytes for %s)", bytes, what);

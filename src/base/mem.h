@@ -25,6 +25,10 @@ char *lily_strdup(const char *s);
 /* Gives freed memory back to the system where the C library would keep it.  It takes milliseconds. */
 void lily_mem_trim(void);
 
+/* For programs that run for long, once at the start: large blocks (states, snapshots, bodies) go back to the system when
+ * they are freed.  glibc would keep them in its heap from the first one on, where they leave holes. */
+void lily_mem_return_large(void);
+
 /* "out of memory (BYTES bytes for WHAT)" */
 int lily_no_memory(lily_err *e, size_t bytes, const char *what);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/shells.h"
 #include "device/dev.h"
@@ -88,6 +89,7 @@ int main(int argc, char **argv)
     lily_err e = {0};
     /* A client or a pager that leaves is an error of a write, not the end of the process. */
     signal(SIGPIPE, SIG_IGN);
+    lily_mem_return_large();
     if (argc < 2) {
         lily_help_all(stderr);
         return lily_err_exit_status(LILY_ARGUMENT);
