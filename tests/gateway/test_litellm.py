@@ -116,3 +116,27 @@ def test_hybrid_reads_only_the_folder(source_dir, tmp_path):
     for name in ("../outside.txt", "link.txt", str(tmp_path / "outside.txt"), ""):
         with pytest.raises(ValueError):
             hybrid.read_files(folder, [name])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_library_completes_a_tool_loop(lily, stream):
+    """LiteLLM without its proxy, with the demo model."""
+    import litellm as library
+
+    tool = {"type": "function", "function": {
+        "name": "get_weather", "description": "Get the current weather for a city",
+        "parameters": {"type": "object", "required": ["city"],
+                       "properties": {"city": {"type": "string", "description": "Name of the city"}}}}}
+    fields = {"model": "openai/lily", "api_base": lily().base + "/v1", "api_key": "none", "temperature": 0, "tools": [tool]}
+
+    def ask_it(messages):
+        reply = library.completion(messages=messages, stream=stream, **fields)
+        return library.stream_chunk_builder(list(reply), messages=messages) if stream else reply
+
+    messages = [{"role": "user", "content": "What is the weather in Oslo?"}]
+    first = ask_it(messages).choices[0].message
+    call = first.tool_calls[0]
+    assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Oslo"})
+    messages += [first.model_dump(exclude_none=True),
+                 {"role": "tool", "tool_call_id": call.id, "content": '{"temperature": 17, "condition": "rainy"}'}]
+    assert "17" in ask_it(messages).choices[0].message.content
