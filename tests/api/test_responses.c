@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "api/responses_json.h"
-#include "base/mem.h"
+#include "lost_memory.h"
 
 static const lily_sampling_defaults sampling = {.temperature = 0.6f, .top_p = 0.95f, .repetition = 1, .top_k = 20};
 
@@ -164,24 +164,7 @@ static int whole_request(bool streamed, lily_buf *out, lily_err *e)
 static void test_memory_runs_out(void **state)
 {
     (void)state;
-    for (int streamed = 0; streamed < 2; streamed++) {
-        lily_buf out = {0};
-        lily_err e = {0};
-        check_ok(whole_request(streamed, &out, &e), &e);
-        size_t len = out.len;
-        lily_buf_free(&out);
-        for (int64_t n = 0;; n++) {
-            out = (lily_buf){0};
-            lily_mem_fail_after(n);
-            int rc = whole_request(streamed, &out, &e);
-            int64_t asked = lily_mem_count();
-            lily_mem_fail_after(-1);
-            if (rc == LILY_OK) assert_int_equal(out.len, len);
-            else assert_int_equal(rc, LILY_NO_MEMORY);
-            lily_buf_free(&out);
-            if (asked <= n) break;
-        }
-    }
+    check_lost_memory(whole_request);
 }
 
 int main(void)

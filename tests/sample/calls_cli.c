@@ -1,16 +1,14 @@
 /* calls_cli - a line of standard input is {"tools": T, "only": NAME or null, "seed": N, "walks": N}; the answer is a
  * line of JSON: for each random walk through the grammar of calls what the reader of replies makes of it,
  * {"text", "name", "arguments"}, or null for a walk that found no end; or {"error": SENTENCE}. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/random.h"
 #include "sample/call_grammar.h"
 #include "sample/match.h"
-#include "text/big_number.h"
 #include "text/reply.h"
+#include "lines.h"
 
 enum { LONGEST = 6000 };
 
@@ -130,24 +128,4 @@ static json_t *answer(const json_t *in)
     return out;
 }
 
-int main(void)
-{
-    char *line = NULL;
-    size_t room = 0;
-    for (ssize_t n; (n = getline(&line, &room, stdin)) > 0;) {
-        lily_err e;
-        json_t *in;
-        if (lily_json_parse_big(&in, line, (size_t)n, "a line", &e) != LILY_OK) {
-            fprintf(stderr, "calls_cli: %s\n", e.text);
-            return 1;
-        }
-        json_t *out = answer(in);
-        json_dumpf(out, stdout, JSON_COMPACT | JSON_ENCODE_ANY);
-        putchar('\n');
-        fflush(stdout);
-        json_decref(out);
-        json_decref(in);
-    }
-    free(line);
-    return 0;
-}
+int main(void) { return answer_lines("calls_cli", answer); }

@@ -1,14 +1,12 @@
 /* schema_cli - a line of standard input is {"schema": S, "texts": [T, …]}; the answer is a line of JSON: for
  * each text whether it fits (true), begins something that fits ("prefix") or neither (false); or {"error":
  * SENTENCE}. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "sample/json_schema.h"
 #include "sample/match.h"
-#include "text/big_number.h"
+#include "lines.h"
 
 static json_t *judge(lily_grammar *g, const json_t *text, lily_err *e)
 {
@@ -37,24 +35,4 @@ static json_t *answer(const json_t *in)
     return out;
 }
 
-int main(void)
-{
-    char *line = NULL;
-    size_t room = 0;
-    for (ssize_t n; (n = getline(&line, &room, stdin)) > 0;) {
-        lily_err e;
-        json_t *in;
-        if (lily_json_parse_big(&in, line, (size_t)n, "a line", &e) != LILY_OK) {
-            fprintf(stderr, "schema_cli: %s\n", e.text);
-            return 1;
-        }
-        json_t *out = answer(in);
-        json_dumpf(out, stdout, JSON_COMPACT | JSON_ENCODE_ANY);
-        putchar('\n');
-        fflush(stdout);
-        json_decref(out);
-        json_decref(in);
-    }
-    free(line);
-    return 0;
-}
+int main(void) { return answer_lines("schema_cli", answer); }
