@@ -97,11 +97,16 @@ static int print_plan(const lily_args *a, const lily_engine_options *o, const li
     return rc;
 }
 
-static void print_switches(void)
+static void print_switches(const lily_dev_ops *ops)
 {
     printf("switches (--without NAME…):\n");
-    for (unsigned i = 0; i < N_ABLATIONS; i++)
-        printf("  %-18s %s; without it %s\n", lily_ablation_name(i), lily_ablation_with(i), lily_ablation_without(i));
+    for (unsigned i = 0; i < N_ABLATIONS; i++) {
+        const char *keeps = lily_device_keeps(ops, i);
+        if (keeps)
+            printf("  %-18s not on device %s: %s\n", lily_ablation_name(i), ops->name, keeps);
+        else
+            printf("  %-18s %s; without it %s\n", lily_ablation_name(i), lily_ablation_with(i), lily_ablation_without(i));
+    }
 }
 
 static int inspect_plan(const lily_args *a, const lily_engine_options *o, lily_err *e)
@@ -112,8 +117,9 @@ static int inspect_plan(const lily_args *a, const lily_engine_options *o, lily_e
     int rc;
     TRY_TO(done, lily_config_open(&config, o->model_dir, e));
     TRY_TO(done, lily_device_open(&ops, &dev, o->device, o->threads, e));
+    TRY_TO(done, lily_device_without(ops, o->ablated, e));
     TRY_TO(done, print_plan(a, o, lily_config_numbers(config), ops, dev, e));
-    print_switches();
+    print_switches(ops);
 done:
     if (dev) ops->close(dev);
     lily_config_close(config);

@@ -88,6 +88,11 @@ typedef struct lily_dev_ops {
     const char *name;           /* "ref", "cpu", "cuda", "metal" */
     const lily_row *rows;       /* preferred first */
     size_t n_rows;
+    /* Switches beside the rows': those that it heeds in how it launches and computes (it reads plan->ablated; for
+     * TOKEN_HANDOFF: it takes a lane without tokens, and a run before the one before it is waited for), and of all that it
+     * cannot go without, why: [N_ABLATIONS], else NULL. */
+    uint64_t heeds;
+    const char *const *keeps;
     bool own_memory;            /* it has memory of its own, where weights, states and scratch go */
     /* NULL: four bytes an element. */
     size_t (*slot_bytes)(const lily_dev *, unsigned slot, const lily_config *, uint32_t tokens);
@@ -180,7 +185,9 @@ int lily_device_known(const char *name, lily_err *e);
 /* Opens NAME or NAME:VARIANT ("cpu:portable"); "auto" is the best one that opens, which is never ref.
  * LILY_ARGUMENT for an unknown name, with the known ones in the sentence. */
 int lily_device_open(const lily_dev_ops **ops, lily_dev **dev, const char *name, uint32_t threads, lily_err *e);
-/* What the planner needs to know of a device; dev may be NULL before it is open. */
-lily_plan_device lily_device_for_plan(const lily_dev_ops *ops, const lily_dev *dev);
+/* Why the device cannot go without what a switch turns off, as the rest of a sentence; NULL: it can. */
+const char *lily_device_keeps(const lily_dev_ops *ops, unsigned ablation);
+/* LILY_UNSUPPORTED, with the first of these switches that it cannot turn off and the reason. */
+int lily_device_without(const lily_dev_ops *ops, uint64_t ablated, lily_err *e);
 
 #endif

@@ -80,3 +80,26 @@ lily_plan_device lily_device_for_plan(const lily_dev_ops *ops, const lily_dev *d
 {
     return (lily_plan_device){ops->name, ops->rows, ops->n_rows, dev, ops->slot_bytes};
 }
+
+static bool is_removable(const lily_dev_ops *ops, uint64_t ablation)
+{
+    uint64_t rows = 0;
+    for (size_t i = 0; i < ops->n_rows; i++) rows |= ops->rows[i].off;
+    return (rows | ops->heeds | LILY_ENGINE_ABLATIONS) & ablation;
+}
+
+const char *lily_device_keeps(const lily_dev_ops *ops, unsigned ablation)
+{
+    if (is_removable(ops, lily_bit(ablation))) return NULL;
+    return ops->keeps[ablation] ? ops->keeps[ablation] : "it has no such thing";
+}
+
+int lily_device_without(const lily_dev_ops *ops, uint64_t ablated, lily_err *e)
+{
+    for (unsigned i = 0; i < N_ABLATIONS; i++) {
+        const char *why = ablated & lily_bit(i) ? lily_device_keeps(ops, i) : NULL;
+        if (why)
+            return lily_fail(e, LILY_UNSUPPORTED, "device %s cannot turn %s off: %s", ops->name, lily_ablation_name(i), why);
+    }
+    return LILY_OK;
+}

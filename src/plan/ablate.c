@@ -5,8 +5,9 @@
 
 static const struct {
     const char *name, *with, *without;
+    unsigned phases;
 } switches[] = {
-#define X(id, name, with, without) {name, with, without},
+#define X(id, name, phases, with, without) {name, with, without, phases},
 #include "plan/ablate.def"
 #undef X
 };
@@ -14,6 +15,10 @@ static const struct {
 const char *lily_ablation_name(unsigned id) { return id < N_ABLATIONS ? switches[id].name : "?"; }
 const char *lily_ablation_with(unsigned id) { return id < N_ABLATIONS ? switches[id].with : "?"; }
 const char *lily_ablation_without(unsigned id) { return id < N_ABLATIONS ? switches[id].without : "?"; }
+
+unsigned lily_ablation_phases(unsigned id) { return id < N_ABLATIONS ? switches[id].phases : 0; }
+
+uint64_t lily_ablation_below(unsigned id) { return id == ABLATE_REGISTER_SCAN ? lily_bit(ABLATE_MATRIX_SCAN) : 0; }
 
 static int unknown_switch(const char *name, size_t n, lily_err *e)
 {

@@ -21,15 +21,22 @@ struct lily_dev;
 /* ---- switches ---- */
 
 enum lily_ablation {
-#define X(id, name, with, without) ABLATE_##id,
+#define X(id, name, phases, with, without) ABLATE_##id,
 #include "plan/ablate.def"
 #undef X
     N_ABLATIONS
 };
 
+/* What the engine turns off by itself, whatever the device. */
+#define LILY_ENGINE_ABLATIONS (lily_bit(ABLATE_PROMPT_CHUNKS) | lily_bit(ABLATE_MASK_OVERLAP))
+
 const char *lily_ablation_name(unsigned id);
 const char *lily_ablation_with(unsigned id);
 const char *lily_ablation_without(unsigned id);
+/* lily_mode bits: where its speed can be seen. */
+unsigned lily_ablation_phases(unsigned id);
+/* Other switches that must be off before this one changes anything: what they have would run instead. */
+uint64_t lily_ablation_below(unsigned id);
 /* Adds the bits of a list "a,b c" of switch names to *mask; an unknown name is LILY_ARGUMENT, with the
  * known ones in the sentence. */
 int lily_ablation_parse(const char *names, uint64_t *mask, lily_err *e);

@@ -68,10 +68,11 @@ static int check_plans(const side *s, const lily_loaded *m, unsigned which, lily
 {
     lily_plan_device d = lily_device_for_plan(m->ops, m->dev);
     if (m->ablated & lily_bit(which)) return lily_fail(e, LILY_UNSUPPORTED, "it is off already (--without)");
-    if (which == ABLATE_MASK_OVERLAP)
-        return lily_fail(e, LILY_UNSUPPORTED, "it acts on replies that have a format, which samples have not");
+    if (!lily_ablation_phases(which))
+        return lily_fail(e, LILY_UNSUPPORTED, "it acts neither on how prompts are read nor on tokens without a format");
     if (which == ABLATE_PROMPT_CHUNKS && s->m.chunk == m->chunk)
         return lily_fail(e, LILY_UNSUPPORTED, "a chunk is as long as the context already");
+    if (m->ops->heeds & lily_bit(which)) return LILY_OK;
     if (lily_plan_hash(s->m.decode, &d) == lily_plan_hash(m->decode, &d) &&
         lily_plan_hash(s->m.prefill, &d) == lily_plan_hash(m->prefill, &d))
         return lily_fail(e, LILY_UNSUPPORTED, "device %s has nothing that it turns off for this model", m->ops->name);
@@ -80,6 +81,7 @@ static int check_plans(const side *s, const lily_loaded *m, unsigned which, lily
 
 static int open_without(side *s, const lily_loaded *m, unsigned which, lily_err *e)
 {
+    TRY(lily_device_without(m->ops, lily_bit(which), e));
     TRY(plan_without(s, m, which, e));
     TRY(check_plans(s, m, which, e));
     TRY(m->ops->prepare(m->dev, m->weights, s->m.decode, &s->m.run_decode, e));

@@ -128,6 +128,7 @@ static int open_device(lily_loaded *m, const lily_engine_options *o, enum lily_l
     if (rc == LILY_UNSUPPORTED && depth == LILY_LOAD_SCRIPT)
         rc = lily_device_open(&m->ops, &m->dev, "ref", o->threads, e);
     TRY(rc);
+    if (depth != LILY_LOAD_SCRIPT) TRY(lily_device_without(m->ops, m->ablated, e));
     if (m->ops->look) m->ops->look(m->dev, m->model);
     m->ops->describe(m->dev, m->device_text, sizeof m->device_text, &m->device_total, &m->device_free);
     return LILY_OK;

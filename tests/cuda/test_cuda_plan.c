@@ -32,13 +32,17 @@ static void right_under_all_switches(void **state)
 {
     (void)state;
     const lily_config small = small_config(4);
+    uint64_t switches = 0;
+    for (size_t i = 0; i < lily_dev_cuda.n_rows; i++) switches |= lily_dev_cuda.rows[i].off;
     for (int packed = 0; packed < 2; packed++) {
         const lily_dev dev = {.packed = packed};
-        for (uint64_t without = 0; without < lily_bit(N_ABLATIONS); without++) {
+        uint64_t without = 0;
+        do {
             lily_plan_free(plan_of(&small, &dev, LILY_DECODE, 1, without));
             lily_plan_free(plan_of(&small, &dev, LILY_PREFILL, 64, without));
             lily_plan_free(plan_of(&small, &dev, LILY_PREFILL, 1, without));
-        }
+            without = (without - switches) & switches;      /* the next subset */
+        } while (without);
     }
 }
 

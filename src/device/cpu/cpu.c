@@ -88,6 +88,25 @@ static cpu_row_fn *const functions[] = {
 #undef X
 };
 
+#define HOST "it runs on the host, a stage at a time"
+
+static const char *const keeps[N_ABLATIONS] = {
+    [ABLATE_FUSED_DEQUANT] = "weights stay packed in the map, and no kernel unpacks whole matrices",
+    [ABLATE_TILE_SELECT] = "its tiles have the width of a vector register",
+    [ABLATE_ROW_GEMV] = "one kernel multiplies by one vector and by many, so that both give the same bits",
+    [ABLATE_DEVICE_ROUTING] = HOST,
+    [ABLATE_MATRIX_SCAN] = "it goes token by token, the state in registers",
+    [ABLATE_REGISTER_SCAN] = "its recurrent update has no other form",
+    [ABLATE_KV_COALESCE] = "a thread reads whole rows of the cache",
+    [ABLATE_GQA_PACK] = "a row of the cache is read once for all query heads, and there is no other form",
+    [ABLATE_FIXED_BLOCK] = "there is one path for every length",
+    [ABLATE_TOKEN_HANDOFF] = HOST,
+    [ABLATE_GRAPH] = HOST,
+    [ABLATE_OVERLAP] = HOST,
+    [ABLATE_WEIGHT_PREFETCH] = HOST,
+    [ABLATE_SELF_PROOF] = "its rows are not proved at the start",
+};
+
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
 int cpu_run_row(lily_run *r, uint16_t row, uint16_t layer, lily_err *e) { return functions[row](r, layer, e); }
@@ -133,6 +152,7 @@ const lily_dev_ops lily_dev_cpu = {
     .name = "cpu",
     .rows = rows,
     .n_rows = N_ROWS,
+    .keeps = keeps,
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,

@@ -160,6 +160,27 @@ static cuda_row_fn *const functions[] = {
 #undef X
 };
 
+/* ---- switches ---- */
+
+/* Beside those of rows: what reads plan->ablated. */
+#define HEEDS OFF(OVERLAP)
+
+#define ALONE "its control is not written"
+static const char *const keeps[N_ABLATIONS] = {
+    [ABLATE_FUSED_DEQUANT] = ALONE,
+    [ABLATE_TILE_SELECT] = ALONE,
+    [ABLATE_ROW_GEMV] = ALONE,
+    [ABLATE_DEVICE_ROUTING] = ALONE,
+    [ABLATE_REGISTER_SCAN] = ALONE,
+    [ABLATE_KV_COALESCE] = ALONE,
+    [ABLATE_GQA_PACK] = ALONE,
+    [ABLATE_FIXED_BLOCK] = ALONE,
+    [ABLATE_TOKEN_HANDOFF] = ALONE,
+    [ABLATE_GRAPH] = ALONE,
+    [ABLATE_WEIGHT_PREFETCH] = ALONE,
+    [ABLATE_SELF_PROOF] = ALONE,
+};
+
 int cuda_run_row(cuda_run *r, lily_err *e) { return functions[r->stage->row](r, r->stage->layer, e); }
 
 /* ---- life ---- */
@@ -273,6 +294,8 @@ const lily_dev_ops lily_dev_cuda = {
     .name = "cuda",
     .rows = rows,
     .n_rows = sizeof rows / sizeof *rows,
+    .heeds = HEEDS,
+    .keeps = keeps,
     .own_memory = true,
     .slot_bytes = cuda_slot_bytes,
     .open = cuda_open,

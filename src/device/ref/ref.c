@@ -25,6 +25,20 @@ static const lily_row rows[] = {
 
 _Static_assert(sizeof rows / sizeof *rows == N_STEPS, "one row a step");
 
+#define SINGLE "every step is a row of its own already"
+#define PLAIN  "it is a plain loop, there is no faster form to leave out"
+#define HOST   "it runs on the host, in order"
+
+static const char *const keeps[N_ABLATIONS] = {
+    [ABLATE_FUSED_DEQUANT] = PLAIN,     [ABLATE_TILE_SELECT] = PLAIN,       [ABLATE_ROW_GEMV] = PLAIN,
+    [ABLATE_DEVICE_ROUTING] = HOST,     [ABLATE_FUSE_EXPERT_UP] = SINGLE,   [ABLATE_FUSE_EXPERT_DOWN] = SINGLE,
+    [ABLATE_MATRIX_SCAN] = PLAIN,       [ABLATE_REGISTER_SCAN] = PLAIN,     [ABLATE_FUSE_SCAN_NORM] = SINGLE,
+    [ABLATE_FUSE_QK] = SINGLE,          [ABLATE_FUSE_ATTN_GATE] = SINGLE,   [ABLATE_KV_COALESCE] = PLAIN,
+    [ABLATE_GQA_PACK] = PLAIN,          [ABLATE_FIXED_BLOCK] = PLAIN,       [ABLATE_TOKEN_HANDOFF] = HOST,
+    [ABLATE_GRAPH] = HOST,              [ABLATE_OVERLAP] = HOST,            [ABLATE_WEIGHT_PREFETCH] = HOST,
+    [ABLATE_SELF_PROOF] = "it is what others are proved against",
+};
+
 int ref_run_row(lily_run *r, uint16_t row, uint16_t layer, lily_err *e)
 {
     return functions[rows[row].id](r, layer, e);
@@ -54,6 +68,7 @@ const lily_dev_ops lily_dev_ref = {
     .name = "ref",
     .rows = rows,
     .n_rows = sizeof rows / sizeof *rows,
+    .keeps = keeps,
     .open = ref_open,
     .close = ref_close,
     .describe = ref_describe,
