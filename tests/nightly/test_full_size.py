@@ -75,3 +75,13 @@ def test_bench(full, enough_memory, build_dir):
     print(*lines, sep="\n")     # the log of the night keeps the speeds
     assert results.keys() >= {"prefill", "decode"}
     assert all(r["tok_s"] > 0 for r in results.values())
+
+
+def test_cuda_scores_as_cpu(full, enough_memory, build_dir, source_dir):
+    """The same tokens, two thirds as a prompt and the others one by one; twice the same bytes."""
+    version = subprocess.run([build_dir / "lily", "--version"], capture_output=True, text=True, check=True).stdout
+    if "cuda: built" not in version or "cuda: built, but" in version:
+        pytest.skip("no GPU: " + version)
+    r = subprocess.run([source_dir / "tests/nightly/compare_devices.py", "--lily", build_dir / "lily", "--model", full],
+                       capture_output=True, text=True)
+    assert r.returncode == 0, r.stdout + r.stderr
