@@ -8,13 +8,15 @@
 
 const char *const gpu_models[N_MODELS] = {TINY, ODD, DEMO};
 
+const char *gpu_variant;
+
 static int n_failed;
 
 void gpu_or_skip(void)
 {
     lily_err e;
     lily_dev *d;
-    int rc = lily_dev_cuda.open(&d, &(lily_dev_options){0}, &e);
+    int rc = lily_dev_cuda.open(&d, &(lily_dev_options){.which = gpu_variant}, &e);
     if (rc == LILY_OK) {
         lily_dev_cuda.close(d);
         return;

@@ -11,6 +11,9 @@
 enum { N_MODELS = 3 };
 extern const char *const gpu_models[N_MODELS];
 
+/* The device's variant, "portable" or NULL: a program's first argument. */
+extern const char *gpu_variant;
+
 /* skip() when the device does not open, with the reason; else goes on. */
 void gpu_or_skip(void);
 

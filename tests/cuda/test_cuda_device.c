@@ -42,7 +42,7 @@ static void weights_unpack_to_the_same_bits(void **state)
         session s;
         size_t n = 0;
         open_model(&o, gpu_models[m], 0, 0);
-        open_session(&s, &o, &lily_dev_cuda, NULL, 0, 0, 0);
+        open_session(&s, &o, &lily_dev_cuda, gpu_variant, 0, 0, 0);
         check_unpacked(s.dev, &o.model.embed, &s.weights->embed, &n);
         check_unpacked(s.dev, &o.model.head, &s.weights->head, &n);
         for (uint32_t i = 0; i < o.config.layers; i++) {
@@ -88,7 +88,7 @@ static void choices_are_those_of_the_host(void **state)
     session s;
     lily_err e;
     open_model(&o, DEMO, 0, 0);
-    open_session(&s, &o, &lily_dev_cuda, NULL, 0, 0, 0);
+    open_session(&s, &o, &lily_dev_cuda, gpu_variant, 0, 0, 0);
     const uint32_t vocab = o.config.vocab;
     uint32_t *count = lily_calloc(vocab, sizeof *count), *allow = lily_calloc(vocab / 32 + 1, sizeof *allow);
     void *room = lily_calloc(1, lily_pick_room(vocab));
@@ -132,7 +132,7 @@ static void nothing_allowed(void **state)
     session s;
     lily_err e;
     open_model(&o, TINY, 0, 0);
-    open_session(&s, &o, &lily_dev_cuda, NULL, 0, 0, 0);
+    open_session(&s, &o, &lily_dev_cuda, gpu_variant, 0, 0, 0);
     uint32_t *allow = lily_calloc(o.config.vocab / 32 + 1, sizeof *allow);
     const int32_t token = 1;
     const lily_pick k = {.top_p = 1, .repetition = 1, .n_vocab = (int32_t)o.config.vocab, .allow = allow};
@@ -164,7 +164,7 @@ static void check_snapshots(const char *dir)
     gpu_tokens(&o, tokens, 200);
     for (int i = 0; i < 8; i++) other[i] = tokens[100 + i];
     const size_t bytes = o.config.vocab * sizeof(float);
-    open_session(&s, &o, &lily_dev_cuda, NULL, 0, 0, 0);
+    open_session(&s, &o, &lily_dev_cuda, gpu_variant, 0, 0, 0);
     /* The same runs give the same bits; a mark may end a block of the scan, so it belongs to the run. */
     const uint32_t early[] = {1, 60}, late[] = {2, 90};
     lily_free(replay(&s, tokens, 60, early, 2));
@@ -230,7 +230,7 @@ static void cancelled_and_refused(void **state)
     int32_t tokens[200];
     open_model(&o, TINY, 0, 0);
     gpu_tokens(&o, tokens, 200);
-    open_session(&s, &o, &lily_dev_cuda, NULL, 0, 0, 0);
+    open_session(&s, &o, &lily_dev_cuda, gpu_variant, 0, 0, 0);
     const uint32_t mark = 40;
     run_tokens(&s, (lily_lane){.tokens = tokens, .n_tokens = 50, .mark = &mark, .n_marks = 1}, false, &done);
     atomic_bool stop = true;
@@ -263,7 +263,7 @@ static void handed_over(void **state)
     int32_t tokens[64], one_by_one[24];
     open_model(&o, DEMO, 0, 0);
     gpu_tokens(&o, tokens, 64);
-    open_session(&s, &o, &lily_dev_cuda, NULL, 0, 0, 0);
+    open_session(&s, &o, &lily_dev_cuda, gpu_variant, 0, 0, 0);
     for (int pass = 0; pass < 2; pass++) {
         lily_pick k = {.temperature = 0.8f, .top_p = 0.95f, .top_k = 40, .repetition = 1, .n_vocab = (int32_t)o.config.vocab, .seed = 5};
         lily_done done;
@@ -287,8 +287,9 @@ static void handed_over(void **state)
     close_model(&o);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) gpu_variant = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_unpack_to_the_same_bits), cmocka_unit_test(choices_are_those_of_the_host),
         cmocka_unit_test(nothing_allowed),                 cmocka_unit_test(snapshots_and_branches),

@@ -20,6 +20,17 @@ static lily_plan *plan_of(const lily_config *c, const lily_dev *dev, enum lily_m
     return p;
 }
 
+static lily_dev hopper(bool packed)
+{
+    return (lily_dev){.packed = packed, .hopper = true, .props = {.major = 9, .sharedMemPerBlockOptin = 227 << 10}};
+}
+
+/* A card as the 8.9 ones are. */
+static lily_dev other(bool packed)
+{
+    return (lily_dev){.packed = packed, .props = {.major = 8, .minor = 9, .sharedMemPerBlockOptin = 99 << 10}};
+}
+
 static uint32_t stages_of(const lily_plan *p, const char *row)
 {
     uint32_t n = 0;
@@ -27,15 +38,15 @@ static uint32_t stages_of(const lily_plan *p, const char *row)
     return n;
 }
 
-/* Whether the checkpoint is packed decides which rows fit. */
+/* Whether the checkpoint is packed decides which rows fit, and the card. */
 static void right_under_all_switches(void **state)
 {
     (void)state;
     const lily_config small = small_config(4);
     uint64_t switches = 0;
     for (size_t i = 0; i < lily_dev_cuda.n_rows; i++) switches |= lily_dev_cuda.rows[i].off;
-    for (int packed = 0; packed < 2; packed++) {
-        const lily_dev dev = {.packed = packed};
+    for (int kind = 0; kind < 4; kind++) {
+        const lily_dev dev = kind & 2 ? hopper(kind & 1) : other(kind & 1);
         uint64_t without = 0;
         do {
             lily_plan_free(plan_of(&small, &dev, LILY_DECODE, 1, without));
@@ -50,7 +61,7 @@ static void full_model_in_few_stages(void **state)
 {
     (void)state;
     const lily_config full = full_config();
-    const lily_dev dev = {.packed = true};
+    const lily_dev dev = hopper(true);
     lily_plan *p = plan_of(&full, &dev, LILY_DECODE, 1, 0);
     assert_int_equal(stages_of(p, "token_embed"), 1);
     assert_int_equal(stages_of(p, "delta_in"), 30);
@@ -78,7 +89,7 @@ static void fits_24_gb(void **state)
 {
     (void)state;
     const lily_config full = full_config();
-    const lily_dev dev = {.packed = true};
+    const lily_dev dev = hopper(true);
     uint64_t fixed, snapshot, per_token;
     lily_dev_cuda.state_cost(&full, &fixed, &snapshot, &per_token);
     lily_plan *decode = plan_of(&full, &dev, LILY_DECODE, 1, 0), *prefill = plan_of(&full, &dev, LILY_PREFILL, 512, 0);

@@ -152,7 +152,7 @@ static void check_layer(const char *dir, uint32_t layer, uint64_t without, uint6
     char what[256];
     open_model(&o, dir, layer, 1);
     gpu_tokens(&o, tokens, MOST);
-    open_session(&gpu, &o, &lily_dev_cuda, NULL, 0, without, keep);
+    open_session(&gpu, &o, &lily_dev_cuda, gpu_variant, 0, without, keep);
     open_session(&ref, &o, &lily_dev_ref, NULL, 1, 0, keep);
     snprintf(what, sizeof what, "%s layer %u, %s", strrchr(dir, '/') + 1, layer, how);
     uint32_t position = 0;
@@ -193,7 +193,7 @@ static void check_reply(const opened *o, const char *name, uint64_t without, con
     lily_done got, want;
     double most = 0, sum = 0;
     enum { N = 40 };
-    open_session(&gpu, o, &lily_dev_cuda, NULL, 0, without, 0);
+    open_session(&gpu, o, &lily_dev_cuda, gpu_variant, 0, without, 0);
     open_session(&ref, o, &lily_dev_ref, NULL, 1, 0, 0);
     for (int i = 0; i < N; i++) {
         const lily_lane one = {.tokens = tokens + i, .n_tokens = 1};
@@ -224,7 +224,7 @@ static void whole_models_agree_with_ref(void **state)
         const char *name = strrchr(gpu_models[m], '/') + 1;
         check_reply(&o, name, 0, tokens);
         check_reply(&o, name, all_switches(), tokens);
-        open_session(&gpu, &o, &lily_dev_cuda, NULL, 0, 0, 0);
+        open_session(&gpu, &o, &lily_dev_cuda, gpu_variant, 0, 0, 0);
         open_session(&ref, &o, &lily_dev_ref, NULL, 1, 0, 0);
         const lily_lane lane = {.tokens = tokens, .n_tokens = 64, .scored = tokens + 1};
         float *a = gpu_run(&gpu, lane, false, &got), *b = gpu_run(&ref, lane, false, &want);
@@ -258,7 +258,7 @@ static void long_context(void **state)
     int32_t tokens[1000];
     open_model(&o, DEMO, 3, 1);
     gpu_tokens(&o, tokens, 1000);
-    open_session(&gpu, &o, &lily_dev_cuda, NULL, 0, 0, lily_bit(SLOT_AOG));
+    open_session(&gpu, &o, &lily_dev_cuda, gpu_variant, 0, 0, lily_bit(SLOT_AOG));
     open_session(&ref, &o, &lily_dev_ref, NULL, 1, 0, lily_bit(SLOT_AOG));
     for (uint32_t t = 0; t < 1000; t += 250) {
         run_both(&gpu, &ref, &o.config, tokens + t, 250, false, "long prompt");
@@ -270,8 +270,9 @@ static void long_context(void **state)
     gpu_settle();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) gpu_variant = argv[1];
     const struct CMUnitTest tests[] = {cmocka_unit_test(layers_agree_with_ref), cmocka_unit_test(whole_models_agree_with_ref),
                                        cmocka_unit_test(long_context)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,12 +12,15 @@
 
 /* ---- where rows fit ---- */
 
-/* Rows of one token, and bf16 products, read packed chunks. */
+/* bf16 products read packed chunks. */
 static bool fits_packed(const lily_dev *d, const lily_config *c)
 {
     (void)c;
     return d && d->packed;
 }
+
+/* Rows of one token copy them in bulk and begin early. */
+static bool fits_token(const lily_dev *d, const lily_config *c) { return fits_packed(d, c) && d->hopper; }
 
 static bool fits_scan(const lily_dev *d, const lily_config *c)
 {
@@ -25,9 +28,13 @@ static bool fits_scan(const lily_dev *d, const lily_config *c)
     return c->lin_k_dim == 128 && c->lin_v_dim == 128 && c->conv_kernel == 4;
 }
 
+/* With a cluster of blocks a head. */
+static bool fits_token_scan(const lily_dev *d, const lily_config *c) { return fits_scan(d, c) && d && d->hopper; }
+
 static bool fits_blocks(const lily_dev *d, const lily_config *c)
 {
-    return fits_scan(d, c) && c->lin_v_heads <= 2 * c->lin_k_heads;
+    return fits_scan(d, c) && c->lin_v_heads <= 2 * c->lin_k_heads && d &&
+           d->props.sharedMemPerBlockOptin >= cuda_delta_chunk_shared();
 }
 
 static bool fits_attention(const lily_dev *d, const lily_config *c)
@@ -71,23 +78,23 @@ enum {
 #define CUDA_ROWS(X)                                                                                         \
     X(token_embed, S(EMBED) | S(NORM_NEXT), 0, LILY_DECODE, PRODUCT, fits_packed, cuda_row_embed_token, NULL) \
     X(token_out_norm, S(PROJ_OUT) | S(ADD_MIX) | S(NORM_POST), 0, LILY_DECODE,                               \
-      PRODUCT, fits_packed, cuda_row_out_norm, NULL)                                                         \
+      PRODUCT, fits_token, cuda_row_out_norm, NULL)                                                         \
     X(token_o_norm, S(PROJ_O) | S(ADD_MIX) | S(NORM_POST), 0, LILY_DECODE,                                   \
-      PRODUCT, fits_packed, cuda_row_out_norm, NULL)                                                         \
+      PRODUCT, fits_token, cuda_row_out_norm, NULL)                                                         \
     X(token_scan, S(CONV) | S(QK_L2) | S(GATES) | S(GDN) | S(GNORM), OFF(FUSE_SCAN_NORM), LILY_DECODE,       \
-      ORDER, fits_scan, cuda_row_scan, NULL)                                                                 \
+      ORDER, fits_token_scan, cuda_row_scan, NULL)                                                                 \
     X(token_attention, S(QK_ROPE) | S(KV_APPEND) | S(ATTN) | S(O_GATE),                                      \
       OFF(FUSE_QK) | OFF(FUSE_ATTN_GATE), LILY_DECODE,                                                       \
       ROUNDED, fits_attention, cuda_row_attn_token, cuda_attn_token_workspace)                               \
     X(token_experts, S(ROUTER) | S(TOPK) | S(EXP_UP) | S(EXP_ACT) | S(SH_UP) | S(SH_ACT) | S(SH_GATE) |      \
       S(EXP_DOWN) | S(SH_DOWN) | S(COMBINE) | S(NORM_NEXT), OFF(FUSE_EXPERT_UP) | OFF(FUSE_EXPERT_DOWN),     \
-      LILY_DECODE, PRODUCT, fits_packed, cuda_row_experts_token, cuda_experts_token_workspace)               \
+      LILY_DECODE, PRODUCT, fits_token, cuda_row_experts_token, cuda_experts_token_workspace)               \
     X(token_route, S(ROUTER) | S(SH_UP) | S(SH_ACT) | S(SH_GATE), OFF(FUSE_EXPERT_UP), LILY_DECODE,          \
-      PRODUCT, fits_packed, cuda_row_route_token, NULL)                                                      \
+      PRODUCT, fits_token, cuda_row_route_token, NULL)                                                      \
     X(token_experts_up, S(TOPK) | S(EXP_UP) | S(EXP_ACT), OFF(FUSE_EXPERT_UP), LILY_DECODE,                  \
-      PRODUCT, fits_packed, cuda_row_up_token, NULL)                                                         \
+      PRODUCT, fits_token, cuda_row_up_token, NULL)                                                         \
     X(token_experts_down, S(EXP_DOWN) | S(SH_DOWN) | S(COMBINE) | S(NORM_NEXT), OFF(FUSE_EXPERT_DOWN),       \
-      LILY_DECODE, PRODUCT, fits_packed, cuda_row_down_token, NULL)                                          \
+      LILY_DECODE, PRODUCT, fits_token, cuda_row_down_token, NULL)                                          \
     X(delta_in, S(PROJ_QKV) | S(PROJ_Z) | S(PROJ_BA), 0, BOTH,                                               \
       PRODUCT, fits_packed, cuda_row_delta_in, NULL)                                                         \
     X(attn_in, S(PROJ_QG) | S(PROJ_K) | S(PROJ_V), 0, BOTH,                                                  \
@@ -222,19 +229,39 @@ static int find_driver(int *driver, lily_err *e)
     return LILY_OK;
 }
 
+/* "N", "portable" or "N,portable". */
+static int choose(lily_dev *d, const char *which, int n, bool *portable, lily_err *e)
+{
+    static const char name[] = "portable";
+    const char *at = which ? which : "";
+    char *end = (char *)(uintptr_t)at;
+    if (*at >= '0' && *at <= '9') {
+        const long index = strtol(at, &end, 10);
+        if (index >= n) return lily_fail(e, LILY_ARGUMENT, "there is no GPU %ld, the first of %d is 0", index, n);
+        d->index = (int)index;
+        at = *end == ',' ? end + 1 : end;
+    }
+    *portable = strcmp(at, name) == 0;
+    if (*portable || (*at == 0 && at == end)) return LILY_OK;
+    return lily_fail(e, LILY_ARGUMENT, "device cuda has no variant '%s': a GPU's number, '%s', or both after a comma", which, name);
+}
+
 static int find_card(lily_dev *d, const char *which, lily_err *e)
 {
     int n = 0;
-    char *end = NULL;
+    bool portable;
     if (cudaGetDeviceCount(&n) != cudaSuccess) n = 0;
     (void)cudaGetLastError();
     if (n == 0) return lily_fail(e, LILY_UNSUPPORTED, "there is no NVIDIA GPU");
-    d->index = which ? (int)strtol(which, &end, 10) : 0;
-    if (which && (end == which || *end || d->index < 0 || d->index >= n))
-        return lily_fail(e, LILY_ARGUMENT, "there is no GPU '%s', the first of %d is 0", which, n);
+    TRY(choose(d, which, n, &portable, e));
     CU(cudaGetDeviceProperties(&d->props, d->index));
-    if (d->props.major != 9)
-        return lily_fail(e, LILY_UNSUPPORTED, "%s has compute capability %d.%d, this build has kernels for 9.0",
+    CU(cudaSetDevice(d->index));
+    if (d->props.major < 8)
+        return lily_fail(e, LILY_UNSUPPORTED, "%s has compute capability %d.%d, at least 8.0 is needed", d->props.name,
+                         d->props.major, d->props.minor);
+    d->hopper = d->props.major == 9 && !portable;
+    if (!cuda_has_kernels())
+        return lily_fail(e, LILY_UNSUPPORTED, "this build has no kernels for %s, compute capability %d.%d (LILY_CUDA_ARCHS)",
                          d->props.name, d->props.major, d->props.minor);
     return LILY_OK;
 }
@@ -243,7 +270,6 @@ static int make_ready(lily_dev *d, lily_err *e)
 {
     cudaMemPool_t pool;
     uint64_t keep = UINT64_MAX;
-    CU(cudaSetDevice(d->index));
     CU(cudaDeviceGetDefaultMemPool(&pool, d->index));
     CU(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
     CU(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
@@ -283,7 +309,8 @@ static void cuda_describe(const lily_dev *d, char *text, size_t room, uint64_t *
 {
     size_t free_bytes = 0, total = 0;
     if (cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) (void)cudaGetLastError();
-    snprintf(text, room, "cuda: built, %s, driver for CUDA %d.%d", d->props.name, d->driver / 1000, d->driver % 1000 / 10);
+    snprintf(text, room, "cuda: %s, compute capability %d.%d%s, driver for CUDA %d.%d", d->props.name, d->props.major,
+             d->props.minor, d->props.major == 9 && !d->hopper ? ", portable" : "", d->driver / 1000, d->driver % 1000 / 10);
     *memory_total = total;
     *memory_free = free_bytes;
 }

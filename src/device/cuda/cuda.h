@@ -27,6 +27,7 @@ struct lily_dev {
     int index;
     struct cudaDeviceProp props;
     int driver;
+    bool hopper;                /* rows and kernels that only compute capability 9.0 has are taken */
     cudaStream_t stream;
     /* Of the model that plans are made for: every projection is made of 4-bit groups of 64, the router of 4 or 8 bits, and
      * rows of one token or of bf16 products fit it. */
@@ -169,7 +170,7 @@ static inline float *cuda_floats(const cuda_run *r, unsigned slot) { return cuda
 static inline int32_t *cuda_ints(const cuda_run *r, unsigned slot) { return cuda_slot(r, slot); }
 static inline void *cuda_workspace(const cuda_run *r) { return r->exec->memory + r->plan->workspace_at[r->stage->row]; }
 /* May a row of one token begin before the one before it has ended? */
-static inline bool cuda_overlaps(const cuda_run *r) { return !(r->plan->ablated & lily_bit(ABLATE_OVERLAP)); }
+static inline bool cuda_overlaps(const cuda_run *r) { return r->dev->hopper && !(r->plan->ablated & lily_bit(ABLATE_OVERLAP)); }
 static inline bool cuda_does(const cuda_run *r, enum lily_step step) { return r->stage->steps & lily_bit(step); }
 
 /* Slots that are inputs of products. */

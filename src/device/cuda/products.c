@@ -8,7 +8,7 @@ static bool has_norm_tail(const cuda_run *r, unsigned slot)
 
 static bool takes_gemv(const cuda_run *r, const cuda_matrix *w)
 {
-    return !r->half && w->layout == CUDA_PACKED && w->bits == 4 && w->cols <= CUDA_GEMV_COLS && w->blocks <= CUDA_GEMV_BLOCKS;
+    return r->dev->hopper && !r->half && w->layout == CUDA_PACKED && w->bits == 4 && w->cols <= CUDA_GEMV_COLS && w->blocks <= CUDA_GEMV_BLOCKS;
 }
 
 static bool takes_gemm(const cuda_run *r, const cuda_matrix *w) { return r->half && w->layout == CUDA_PACKED; }
@@ -29,7 +29,7 @@ int cuda_project_from(cuda_run *r, const cuda_matrix *w, const void *in, bool no
         CU(cuda_gemv_plain(&a, cuda_overlaps(r), s));
     } else if (takes_gemm(r, w)) {
         const cuda_gemm a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in, .n = n,
-                             .section = {{out + at, 0, w->rows}}, .stride = {stride}, .bits = w->bits};
+                             .section = {{out + at, 0, w->rows}}, .stride = {stride}, .bits = w->bits, .hopper = r->dev->hopper};
         CU(cuda_gemm_many(&a, s));
     } else {
         const cuda_product_args a = {.w = *w, .in = in, .out = out, .in_stride = w->cols, .out_stride = stride, .out_at = at,
@@ -47,14 +47,15 @@ int cuda_project(cuda_run *r, const cuda_matrix *w, unsigned in, float *out, siz
 int cuda_project_row(cuda_run *r, const cuda_target *targets, uint32_t n, unsigned in, lily_err *e)
 {
     const uint16_t bits = targets[0].w->bits;
-    bool together = n > 1 && (bits == 4 || r->half);
+    bool together = n > 1 && (r->half || (bits == 4 && r->dev->hopper));
     for (uint32_t i = 0; i < n; i++) together &= targets[i].w->layout == CUDA_PACKED && targets[i].w->bits == bits;
     if (!together) {
         for (uint32_t i = 0; i < n; i++) TRY(cuda_project(r, targets[i].w, in, targets[i].out, targets[i].stride, 0, e));
         return LILY_OK;
     }
     cuda_gemv v = cuda_gemv_of(r, targets[0].w, in);
-    cuda_gemm m = {.chunks = v.chunks, .cols = v.cols, .in = cuda_slot(r, in), .n = r->tokens, .bits = bits};
+    cuda_gemm m = {.chunks = v.chunks, .cols = v.cols, .in = cuda_slot(r, in), .n = r->tokens, .bits = bits,
+                   .hopper = r->dev->hopper};
     v.n_sections = m.n_sections = n;
     v.blocks = 0;
     for (uint32_t i = 0; i < n; i++) {

@@ -66,7 +66,7 @@ int cuda_row_head(cuda_run *r, uint16_t layer, lily_err *e)
     const lily_config *c = r->config;
     const cuda_matrix *w = &r->weights->head;
     const uint8_t *last = (const uint8_t *)cuda_slot(r, SLOT_N) + (size_t)(r->tokens - 1) * c->hidden * (r->half ? 2 : 4);
-    if (!r->half && w->layout == CUDA_PACKED && w->bits == 4) {
+    if (r->dev->hopper && !r->half && w->layout == CUDA_PACKED && w->bits == 4) {
         cuda_gemv a = cuda_gemv_of(r, w, SLOT_N);
         a.n_sections = 1;
         a.section[0] = (cuda_section){cuda_floats(r, SLOT_LOGITS), 0, w->rows};

@@ -107,7 +107,7 @@ static cuda_gemm experts_gemm(const cuda_run *r, const cuda_matrix *w, unsigned 
     return (cuda_gemm){.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = cuda_slot(r, in),
                        .n = pairs_of(r), .experts = r->config->experts, .offsets = cuda_ints(r, SLOT_OFFSETS),
                        .order = by_token ? cuda_ints(r, SLOT_ORDER) : NULL, .divide = r->config->top_k,
-                       .map = cuda_workspace(r), .bits = 4};
+                       .map = cuda_workspace(r), .bits = 4, .hopper = r->dev->hopper};
 }
 
 int cuda_row_exp_up(cuda_run *r, uint16_t layer, lily_err *e)
@@ -153,7 +153,7 @@ int cuda_row_exp_down(cuda_run *r, uint16_t layer, lily_err *e)
 static cuda_gemm shared_gemm(const cuda_run *r, const cuda_matrix *w)
 {
     return (cuda_gemm){.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1,
-                       .in = cuda_slot(r, SLOT_M), .n = r->tokens, .bits = 4};
+                       .in = cuda_slot(r, SLOT_M), .n = r->tokens, .bits = 4, .hopper = r->dev->hopper};
 }
 
 int cuda_row_sh_up(cuda_run *r, uint16_t layer, lily_err *e)

@@ -138,7 +138,8 @@ static cuda_attention attention_of(const cuda_run *r, uint16_t layer)
                             .dim = c->head_dim,
                             .rotary = c->rotary,
                             .eps = c->eps,
-                            .half = r->half};
+                            .half = r->half,
+                            .hopper = r->dev->hopper};
 }
 
 int cuda_row_rope(cuda_run *r, uint16_t layer, lily_err *e)

@@ -20,12 +20,14 @@ static __device__ inline void load4_turned(uint32_t (&r)[4], const void *p)
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)));
 }
 
-struct Shared {
+/* Two stages: the next tile is on its way meanwhile; one: where a block has less than 128 KiB. */
+template <int STAGES> struct Shared {
     uint8_t q[ROWS * ROW_BYTES];
-    uint8_t kv[2][2][TILE * ROW_BYTES];         /* [turn][keys, values] */
+    uint8_t kv[STAGES][2][TILE * ROW_BYTES];    /* [turn][keys, values] */
 };
 
-static __device__ void fetch(Shared &s, const cuda_attention &a, uint32_t head, uint32_t tile, uint32_t turn)
+template <int STAGES>
+static __device__ void fetch(Shared<STAGES> &s, const cuda_attention &a, uint32_t head, uint32_t tile, uint32_t turn)
 {
     const uint32_t position = tile * TILE;
     const uint16_t *page = a.lane->pages[position / CUDA_PAGE];
@@ -42,7 +44,7 @@ static __device__ void fetch(Shared &s, const cuda_attention &a, uint32_t head, 
 }
 
 /* Queries as bf16, scaled by 1/16, which is exact. */
-static __device__ void load_queries(Shared &s, const cuda_attention &a, uint32_t head, uint32_t t0)
+static __device__ void load_queries(uint8_t *q, const cuda_attention &a, uint32_t head, uint32_t t0)
 {
     for (uint32_t i = threadIdx.x; i < ROWS * 32; i += THREADS) {
         const uint32_t row = i / 32, t = t0 + row / SHARE;
@@ -53,7 +55,7 @@ static __device__ void load_queries(Shared &s, const cuda_attention &a, uint32_t
             out = make_uint4(pack_bf16(x.x * 0.0625f, x.y * 0.0625f), pack_bf16(x.z * 0.0625f, x.w * 0.0625f),
                              pack_bf16(y.x * 0.0625f, y.y * 0.0625f), pack_bf16(y.z * 0.0625f, y.w * 0.0625f));
         }
-        *(uint4 *)(s.q + piece_at(row, i % 32)) = out;
+        *(uint4 *)(q + piece_at(row, i % 32)) = out;
     }
 }
 
@@ -62,7 +64,8 @@ struct Running {
     float most[2], sum[2], out[DIM / 8][4];
 };
 
-static __device__ void add_tile(Running &r, const Shared &s, uint32_t turn, uint32_t p0, uint32_t last)
+template <int STAGES>
+static __device__ void add_tile(Running &r, const Shared<STAGES> &s, uint32_t turn, uint32_t p0, uint32_t last)
 {
     const uint32_t lane = threadIdx.x & 31, row0 = (threadIdx.x >> 5) * 16, j = lane & 3;
     float c[TILE / 8][4] = {};
@@ -114,27 +117,29 @@ static __device__ void add_tile(Running &r, const Shared &s, uint32_t turn, uint
     }
 }
 
+template <int STAGES>
 static __global__ __launch_bounds__(THREADS, 1) void attend_many(const __grid_constant__ cuda_attention a, bool gate)
 {
     extern __shared__ __align__(128) uint8_t shared[];
-    Shared &s = *(Shared *)shared;
+    Shared<STAGES> &s = *(Shared<STAGES> *)shared;
     const uint32_t lane = threadIdx.x & 31, g = lane >> 2, j = lane & 3, head = blockIdx.y;
     const uint32_t t0 = (gridDim.x - 1 - blockIdx.x) * TOKENS;          /* the longest first */
     const uint32_t t = t0 + (threadIdx.x >> 5) * 2, first = a.lane->position;
     const uint32_t tiles = (first + min(t0 + TOKENS, a.tokens) + TILE - 1) / TILE;
-    fetch(s, a, head, 0, 0);
-    load_queries(s, a, head, t0);
+    if (STAGES == 2) fetch(s, a, head, 0, 0);
+    load_queries(s.q, a, head, t0);
     Running r = {};
     r.most[0] = r.most[1] = -CUDART_INF_F;
     for (uint32_t tile = 0; tile < tiles; tile++) {
-        if (tile + 1 < tiles) {
+        if (STAGES == 1) fetch(s, a, head, tile, 0);
+        if (STAGES == 2 && tile + 1 < tiles) {
             fetch(s, a, head, tile + 1, (tile + 1) & 1);
             async_wait<1>();
         } else {
             async_wait<0>();
         }
         __syncthreads();
-        add_tile(r, s, tile & 1, tile * TILE, first + t);
+        add_tile(r, s, tile & (STAGES - 1), tile * TILE, first + t);
         __syncthreads();
     }
 #pragma unroll
@@ -158,22 +163,17 @@ static __global__ __launch_bounds__(THREADS, 1) void attend_many(const __grid_co
     }
 }
 
-static bool on_hopper(void)
+template <int STAGES> static cudaError_t launch_many(const cuda_attention *a, bool gate, cudaStream_t s)
 {
-    static int major = 0;
-    int device;
-    if (!major && (cudaGetDevice(&device) != cudaSuccess ||
-                   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess))
-        return false;
-    return major == 9;
+    static size_t allowed = 0;
+    const cudaError_t e = allow_shared(attend_many<STAGES>, sizeof(Shared<STAGES>), allowed);
+    if (e != cudaSuccess) return e;
+    attend_many<STAGES><<<dim3(ceil_div(a->tokens, TOKENS), a->kv_heads), THREADS, sizeof(Shared<STAGES>), s>>>(*a, gate);
+    return cudaGetLastError();
 }
 
 cudaError_t cuda_attend_many(const cuda_attention *a, bool gate, cudaStream_t s)
 {
-    if (on_hopper()) return cuda_attend_wgmma(a, gate, s);
-    static size_t allowed = 0;
-    const cudaError_t e = allow_shared(attend_many, sizeof(Shared), allowed);
-    if (e != cudaSuccess) return e;
-    attend_many<<<dim3(ceil_div(a->tokens, TOKENS), a->kv_heads), THREADS, sizeof(Shared), s>>>(*a, gate);
-    return cudaGetLastError();
+    if (a->hopper) return cuda_attend_wgmma(a, gate, s);
+    return sizeof(Shared<2>) <= shared_at_most() ? launch_many<2>(a, gate, s) : launch_many<1>(a, gate, s);
 }

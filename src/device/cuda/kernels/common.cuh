@@ -75,6 +75,17 @@ __device__ inline float norm_scale(const float *n, uint32_t width, float eps)
 
 /* ---- launching ---- */
 
+/* Shared memory that a block may ask for: 227 KiB on Hopper, 163 on 8.0, 99 on 8.6, 8.9 and 12.0. */
+static inline size_t shared_at_most(void)
+{
+    static int bytes = 0;
+    int device;
+    if (!bytes && (cudaGetDevice(&device) != cudaSuccess ||
+                   cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess))
+        return 0;
+    return (size_t)bytes;
+}
+
 /* Rows of one token follow each other within microseconds and overlap: all of them want the same split of a
  * multiprocessor's memory, since changing it waits until it is idle.  Remembers what a kernel was given. */
 template <typename K> static cudaError_t allow_shared(K kernel, size_t bytes, size_t &allowed)
@@ -89,8 +100,19 @@ template <typename K> static cudaError_t allow_shared(K kernel, size_t bytes, si
 
 /* ---- programmatic dependent launch ---- */
 
-__device__ inline void dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-__device__ inline void dependency_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+/* Nothing where it does not exist: kernels are then launched in order. */
+__device__ inline void dependency_wait()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void dependency_launch()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 /* early: before the kernel before it has ended, once all its blocks have called dependency_launch.  They do so when what
  * was before them has ended and not earlier: blocks launched while others leave would crowd where there is room first. */

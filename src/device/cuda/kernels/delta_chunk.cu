@@ -418,6 +418,8 @@ size_t cuda_delta_chunk_room(uint32_t tokens, uint32_t k_heads, uint32_t v_heads
            (size_t)tokens * 2 * k_heads * HEAD * sizeof(uint16_t);
 }
 
+size_t cuda_delta_chunk_shared(void) { return sizeof(BlockRoom); }
+
 cudaError_t cuda_delta_chunk(const cuda_delta *d, void *work, cudaStream_t s)
 {
     static bool allowed = false;

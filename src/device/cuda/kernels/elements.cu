@@ -211,6 +211,14 @@ cudaError_t cuda_combine_norm(float *x, const float *ed, const float *topw, cons
     return cudaGetLastError();
 }
 
+bool cuda_has_kernels(void)
+{
+    cudaFuncAttributes found;
+    const bool has = cudaFuncGetAttributes(&found, gated_unit) == cudaSuccess;
+    (void)cudaGetLastError();
+    return has;
+}
+
 static __global__ void commit(cuda_lane *lane, const int32_t *token, uint32_t n)
 {
     lane->position += n;

@@ -314,9 +314,10 @@ template <int TOKENS> static cudaError_t launch_gemm(const cuda_gemm *a, cudaStr
 /* Tiles as large as keep the machine busy: 264 blocks are on it at once. */
 static uint32_t tokens_a_tile(const cuda_gemm *a)
 {
-    if (a->experts) return a->n <= 16 * a->experts ? 16 : a->n <= 40 * a->experts ? 32 : 64;
+    const uint32_t most = STAGES * Stage<64>::BYTES <= shared_at_most() ? 64 : 32;
+    if (a->experts) return a->n <= 16 * a->experts ? 16 : a->n <= 40 * a->experts ? 32 : most;
     const uint32_t columns = ceil_div(a->blocks, WARPS * WARP_BLOCKS);
-    for (uint32_t tokens = 64; tokens > 16; tokens /= 2)
+    for (uint32_t tokens = most; tokens > 16; tokens /= 2)
         if (columns * ceil_div(a->n, tokens) >= 200) return tokens;
     return 16;
 }
@@ -336,7 +337,7 @@ cudaError_t cuda_gemm_mma(const cuda_gemm *a, cudaStream_t s)
 
 cudaError_t cuda_gemm_many(const cuda_gemm *a, cudaStream_t s)
 {
-    if (cuda_gemm_wgmma_takes(a)) {
+    if (a->hopper && cuda_gemm_wgmma_takes(a)) {
         const cudaError_t e = cuda_gemm_wgmma(a, cuda_gemm_wgmma_shape(a), false, s);
         if (e != cudaErrorNotSupported) return e;
     }

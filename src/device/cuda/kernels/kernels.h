@@ -18,6 +18,9 @@
 extern "C" {
 #endif
 
+/* Whether this build has kernels for the current card. */
+bool cuda_has_kernels(void);
+
 /* ---- weights ----
  *
  * RAW: as in the checkpoint (lily_matrix), aligned.  The others are made of chunks of 16 rows and 128 columns, experts
@@ -177,6 +180,7 @@ cudaError_t cuda_delta_token(const cuda_delta *, bool early, cudaStream_t);
 /* The delta rule alone of many tokens, from qk, u and g to dn, in blocks of 64 tokens on tensor cores: heads of 128, one
  * or two value heads a key head.  work: cuda_delta_chunk_room bytes. */
 size_t cuda_delta_chunk_room(uint32_t tokens, uint32_t k_heads, uint32_t v_heads);
+size_t cuda_delta_chunk_shared(void);       /* bytes of shared memory that a block takes */
 cudaError_t cuda_delta_chunk(const cuda_delta *, void *work, cudaStream_t);
 
 /* ---- attention ---- */
@@ -193,6 +197,7 @@ typedef struct cuda_attention {
     uint32_t tokens, q_heads, kv_heads, dim, rotary;
     float eps;
     bool half;                  /* aog is bf16 */
+    bool hopper;                /* the card has warpgroup products */
 } cuda_attention;
 cudaError_t cuda_qk_rope(const cuda_attention *, cudaStream_t);
 cudaError_t cuda_kv_append(const cuda_attention *, cudaStream_t);
@@ -297,6 +302,7 @@ typedef struct cuda_gemm {
     void *map;                  /* cuda_gemm_room bytes; with experts only */
     uint32_t divide;            /* vector i is row order[i] / divide of `in` */
     uint16_t bits, epilogue;
+    bool hopper;                /* the card has warpgroup products */
 } cuda_gemm;
 size_t cuda_gemm_room(uint32_t n, uint32_t experts);
 cudaError_t cuda_gemm_many(const cuda_gemm *, cudaStream_t);
