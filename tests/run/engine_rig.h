@@ -117,12 +117,27 @@ static inline int teardown(void **state)
     return 0;
 }
 
+enum { SKIPPED = 77 };      /* what ctest takes for a skipped test */
+
+/* Says why the device cannot be opened here, if it cannot. */
+static inline bool is_absent(const char *name)
+{
+    const lily_dev_ops *ops;
+    lily_dev *d;
+    lily_err e;
+    const int rc = lily_device_open(&ops, &d, name, 1, &e);
+    if (rc == LILY_OK) ops->close(d);
+    if (rc == LILY_UNSUPPORTED) print_message("skipped: %s\n", e.text);
+    return rc == LILY_UNSUPPORTED;
+}
+
 #define RUN_ENGINE_TESTS(tests)                                     \
     int main(int argc, char **argv)                                 \
     {                                                               \
         if (argc > 1) device = argv[1];                             \
         slow = argc > 2;                                            \
         if (argc > 3) cmocka_set_test_filter(argv[3]);              \
+        if (is_absent(device)) return SKIPPED;                      \
         return cmocka_run_group_tests(tests, setup, teardown);      \
     }
 
