@@ -99,9 +99,9 @@ static double *speeds(const ablation *a, unsigned phase, unsigned without, uint3
 static int sample(ablation *a, const side *s, unsigned without, uint32_t l, uint32_t pair)
 {
     uint32_t length = a->o->lengths[l];
-    TRY(lily_speed_prefill(s->session, &s->m, a->tokens, length, &speeds(a, 0, without, l)[pair], a->e));
-    return lily_speed_decode(s->session, &s->m, a->tokens, length, a->o->decode_tokens,
-                             &speeds(a, 1, without, l)[pair], a->e);
+    int32_t token;
+    TRY(lily_speed_prefill(s->session, &s->m, a->tokens, length, &token, &speeds(a, 0, without, l)[pair], a->e));
+    return lily_speed_decode(s->session, &s->m, &token, a->o->decode_tokens, &speeds(a, 1, without, l)[pair], a->e);
 }
 
 static double median_of(ablation *a, const double *values)

@@ -30,9 +30,10 @@ static double read_rate(const bencher *b)
 static int sample(bencher *b, uint32_t length, double *read, double *reply, double *rate)
 {
     const lily_loaded *m = &b->g->m;
-    TRY(lily_speed_prefill(b->session, m, b->tokens, length, read, b->e));
+    int32_t token;
+    TRY(lily_speed_prefill(b->session, m, b->tokens, length, &token, read, b->e));
     double before = read_rate(b);
-    TRY(lily_speed_decode(b->session, m, b->tokens, length, b->o->decode_tokens, reply, b->e));
+    TRY(lily_speed_decode(b->session, m, &token, b->o->decode_tokens, reply, b->e));
     *rate = (before + read_rate(b)) / 2;
     return LILY_OK;
 }

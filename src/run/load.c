@@ -70,10 +70,11 @@ int lily_engine_precheck(const lily_engine_options *o, lily_err *e)
     return rc;
 }
 
-static int plan_runs(lily_loaded *m, lily_err *e)
+int lily_plan_runs(lily_loaded *m, lily_err *e)
 {
     lily_plan_device d = lily_device_for_plan(m->ops, m->dev);
     lily_plan_ask ask = {.mode = LILY_DECODE, .max_tokens = 1, .max_context = m->context, .ablated = m->ablated};
+    if (m->ablated & lily_bit(ABLATE_ROW_GEMV)) ask.mode = LILY_PREFILL, ask.max_tokens = 2; /* by the rows of many */
     TRY(lily_plan_make(&m->decode, &d, m->config, &ask, e));
     ask.mode = LILY_PREFILL;
     ask.max_tokens = m->chunk;
@@ -173,7 +174,7 @@ int lily_load(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth
     TRY_TO(failed, read_folder(m, o, e));
     TRY_TO(failed, choose_sizes(m, o, e));
     TRY_TO(failed, open_device(m, o, depth, e));
-    TRY_TO(failed, plan_runs(m, e));
+    TRY_TO(failed, lily_plan_runs(m, e));
     estimate(m, o);
     if (depth != LILY_LOAD_CHECK)
         TRY_TO(failed, lily_token_trie_new(&m->trie, m->tokenizer, m->config->eos, m->config->n_eos, e));

@@ -38,6 +38,14 @@ typedef struct lily_loaded {
     lily_ahead *ahead;              /* makes masks during runs; NULL: they are made before */
 } lily_loaded;
 
+/* The plans of one token and of a chunk, for m's device, sizes and switches. */
+int lily_plan_runs(lily_loaded *m, lily_err *e);
+/* Whether the next run is submitted before the token in front of it is read. */
+static inline bool lily_hands_over(const lily_loaded *m)
+{
+    return m->ops->heeds & ~m->ablated & lily_bit(ABLATE_TOKEN_HANDOFF);
+}
+
 /* Opens; on failure everything is closed again. */
 int lily_load(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth depth, lily_err *e);
 void lily_unload(lily_loaded *m);

@@ -117,6 +117,7 @@ static int read_slice(loop *l, lily_turn *t)
 static int reply(loop *l, lily_turn *t)
 {
     uint64_t start = lily_now_ns();
+    t->alone = l->n == 1;
     TRY(lily_model_reply(t, &t->err));
     lily_pace_decoded(&l->pace, lily_now_ns() - start);
     return LILY_OK;
@@ -151,10 +152,23 @@ static bool may_step(const loop *l, const lily_turn *t, uint64_t now, const lily
     return !full && !waits_for_reader(l, t);
 }
 
+/* A turn that was alone may have submitted a run too many for others to come between. */
+static void land(loop *l)
+{
+    for (uint32_t i = 0; i < l->n && l->n > 1;) {
+        int rc = lily_model_land(&l->turn[i], &l->turn[i].err);
+        if (rc != LILY_OK)
+            end_turn(l, i, rc);
+        else
+            i++;
+    }
+}
+
 /* One step of each turn that may take one; false: nobody had anything to do. */
 static bool round_of(loop *l)
 {
     bool worked = false, full = false, moved = false;
+    land(l);
     uint64_t now = lily_now_ns();
     uint32_t reader = whose_slice(l);
     const lily_request *reading = reader < l->n ? l->turn[reader].r : NULL;

@@ -67,6 +67,7 @@ void lily_turn_close(lily_turn *t, int rc)
     t->end = how(t, rc);
     t->phase = LILY_PHASE_OVER;
     lily_guide_end(&t->guide);
+    if (t->session) lily_session_forget_flight(t->session);
     if (t->session) lily_pool_give(t->pool, t->session, !t->r->ask.no_reuse);
     t->session = NULL;
     if (t->script) lily_script_close_turn(t);
@@ -198,13 +199,48 @@ static int join_mask(void *user, const uint32_t **allow, lily_err *e)
     return LILY_OK;
 }
 
+/* Whether the run behind this one can be submitted before the host has seen what this one chooses: that it will be wanted
+ * is likely, what it may choose needs no mask, and no other session runs between. */
+static bool hands_over(const lily_turn *t)
+{
+    return t->alone && lily_hands_over(t->m) && !lily_guide_holds(&t->guide) && t->n_generated + 1 < t->limit;
+}
+
+static int feed_free(lily_turn *t, const lily_feed *f, lily_done *done, lily_err *e)
+{
+    lily_pick next = t->pick;
+    next.draw++;
+    return lily_session_step(t->session, f, hands_over(t) ? &next : NULL, done, e);
+}
+
+/* The run that has chosen already did so before the guide knew what it would forbid. */
+static int choose_again(lily_turn *t, lily_err *e)
+{
+    if (!lily_guide_holds(&t->guide)) return LILY_OK;
+    t->pick.draw = t->n_generated;
+    TRY(lily_guide_allowed(&t->guide, &t->pick.allow, e));
+    return lily_session_choose_again(t->session, &t->pick, e);
+}
+
+int lily_model_land(lily_turn *t, lily_err *e)
+{
+    if (!t->session || !lily_session_flies(t->session)) return LILY_OK;
+    TRY(choose_again(t, e));
+    lily_session_end_flight(t->session);
+    return LILY_OK;
+}
+
 static int feed_guided(lily_turn *t, const lily_feed *f, lily_done *done, lily_err *e)
 {
     masking k = {.t = t};
     lily_feed guided = *f;
+    if (lily_session_flies(t->session)) {
+        TRY(choose_again(t, e));
+        return feed_free(t, f, done, e);
+    }
     if (!t->m->ahead || !lily_guide_holds(&t->guide)) {
         TRY(lily_guide_allowed(&t->guide, &t->pick.allow, e));
-        return lily_session_feed(t->session, f, done, e);
+        return feed_free(t, f, done, e);
     }
     guided.allow = join_mask;
     guided.user = &k;

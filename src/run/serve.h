@@ -33,6 +33,7 @@ typedef struct lily_turn {
     lily_reading reading;
     lily_pick pick;
     int32_t token;                              /* fed next */
+    bool alone;                                 /* nobody else wants the device: set by the loop before a step */
 
     /* By a script; with a session too when the model runs along. */
     lily_script *script;
@@ -63,6 +64,8 @@ lily_pick lily_pick_of(const lily_sampling *s, const lily_loaded *m);
 int lily_model_begin(lily_turn *t, lily_err *e);
 int lily_model_read(lily_turn *t, uint32_t most, lily_err *e);
 int lily_model_reply(lily_turn *t, lily_err *e);
+/* Waits for a run that was submitted before the last token was read: others are going to use the device. */
+int lily_model_land(lily_turn *t, lily_err *e);
 /* Feeds t->token alone; what follows it is not asked for. */
 int lily_model_feed(lily_turn *t, lily_err *e);
 

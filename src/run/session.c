@@ -13,9 +13,22 @@ enum {
     HEADER = 64,            /* tokens at most between the last mark of a prompt and its reply */
 };
 
+/* A run of one token that was submitted before the choice in front of it was read.  What it reads is among the session's
+ * tokens by the time a STEP returns; what it chose is for the next STEP. */
+typedef struct flight {
+    bool on;                                /* there is one that nobody has asked for yet, */
+    bool again;                             /* its choice was made anew, */
+    bool over;                              /* and its answer is here: */
+    uint64_t ticket;
+    int rc;
+    lily_err err;
+    lily_done done;
+} flight;
+
 struct lily_session {
     const lily_loaded *m;
     lily_state *state;
+    flight flight;
     int32_t *tokens;                        /* [room] */
     uint32_t n, room;                       /* n: the state's position */
     uint32_t settled;                       /* the last prompt, of which nothing may be lost */
@@ -40,6 +53,7 @@ int lily_session_new(lily_session **out, const lily_loaded *m, lily_err *e)
 void lily_session_free(lily_session *s)
 {
     if (!s) return;
+    lily_session_forget_flight(s);
     if (s->state) s->m->ops->state_free(s->m->dev, s->state);
     lily_free(s->tokens);
     lily_free(s);
@@ -175,25 +189,37 @@ static int submit_guided(lily_session *s, lily_exec *exec, lily_lane lane, const
     return LILY_OK;
 }
 
-static int submit(lily_session *s, const lily_feed *f, lily_done *done, lily_err *e)
+static lily_exec *exec_of(const lily_session *s, const lily_feed *f)
 {
-    const lily_dev_ops *ops = s->m->ops;
-    lily_exec *exec = f->exec ? f->exec : f->n == 1 ? s->m->run_decode : s->m->run_prefill;
+    return f->exec ? f->exec : f->n == 1 ? s->m->run_decode : s->m->run_prefill;
+}
+
+static lily_lane lane_of(const lily_session *s, const lily_feed *f)
+{
+    return (lily_lane){.state = s->state,
+                       .tokens = f->tokens,
+                       .n_tokens = f->n,
+                       .pick = f->pick,
+                       .count = f->count,
+                       .scored = f->scored,
+                       .mark = f->marks,
+                       .n_marks = f->n_marks,
+                       .cancel = f->cancel};
+}
+
+static int submit(lily_session *s, const lily_feed *f, uint64_t *ticket, lily_err *e)
+{
+    const lily_lane lane = lane_of(s, f);
     enum lily_segment last = f->pick ? LILY_PICK : f->scored ? LILY_HEAD : LILY_FORWARD;
-    lily_lane lane = {.state = s->state,
-                      .tokens = f->tokens,
-                      .n_tokens = f->n,
-                      .pick = f->pick,
-                      .count = f->count,
-                      .scored = f->scored,
-                      .mark = f->marks,
-                      .n_marks = f->n_marks,
-                      .cancel = f->cancel};
+    return s->m->ops->submit(s->m->dev, exec_of(s, f), LILY_FORWARD, last, &lane, 1, ticket, e);
+}
+
+static int run(lily_session *s, const lily_feed *f, lily_done *done, lily_err *e)
+{
     uint64_t ticket;
-    TRY(ops->state_grow(s->m->dev, s->state, s->n + f->n, e));
-    if (f->allow) return submit_guided(s, exec, lane, f, done, e);
-    TRY(ops->submit(s->m->dev, exec, LILY_FORWARD, last, &lane, 1, &ticket, e));
-    return ops->wait(s->m->dev, ticket, done, 1, e);
+    if (f->allow) return submit_guided(s, exec_of(s, f), lane_of(s, f), f, done, e);
+    TRY(submit(s, f, &ticket, e));
+    return s->m->ops->wait(s->m->dev, ticket, done, 1, e);
 }
 
 /* After a run that did not get through.  A position that is no snapshot would stand for unknown tokens: the device
@@ -210,30 +236,136 @@ static void set_back(lily_session *s, uint32_t position)
     forget_after(s, position);
 }
 
-int lily_session_feed(lily_session *s, const lily_feed *f, lily_done *done, lily_err *e)
+/* Room for what is fed, here and in the state. */
+static int make_room(lily_session *s, const lily_feed *f, lily_err *e)
 {
-    uint32_t before = s->n, after = before + f->n;
-    if (f->n == 0 || f->n > s->m->context - before)
-        return lily_fail(e, LILY_CONTEXT, "%u more tokens after %u do not fit into a context of %u", f->n, before,
+    if (f->n == 0 || f->n > s->m->context - s->n)
+        return lily_fail(e, LILY_CONTEXT, "%u more tokens after %u do not fit into a context of %u", f->n, s->n,
                          s->m->context);
     if (s->n_snapshots + f->n_marks > LILY_SNAPSHOTS)
         return lily_fail(e, LILY_INTERNAL, "%u snapshots are too many", s->n_snapshots + f->n_marks);
-    *done = (lily_done){.token = -1};
-    TRY(grow_tokens(s, after, e));
-    int rc = submit(s, f, done, e);
-    uint32_t position = s->m->ops->state_position(s->state);
-    if (position == after) {
-        /* Also when it was cancelled, or failed, behind the forward pass: the state has read the tokens. */
-        memcpy(s->tokens + before, f->tokens, f->n * sizeof *s->tokens);
-        for (uint32_t i = 0; i < f->n_marks; i++) s->snapshot[s->n_snapshots++] = before + f->marks[i];
-        s->n = after;
-    } else {
+    TRY(grow_tokens(s, s->n + f->n, e));
+    return s->m->ops->state_grow(s->m->dev, s->state, s->n + f->n, e);
+}
+
+/* What was fed, once the device has run it or has not; false: it has not. */
+static bool note_fed(lily_session *s, const lily_feed *f)
+{
+    uint32_t before = s->n, position = s->m->ops->state_position(s->state);
+    if (position != before + f->n) {
         set_back(s, position);
+        return false;
     }
+    /* Also when it was cancelled, or failed, behind the forward pass: the state has read the tokens. */
+    memcpy(s->tokens + before, f->tokens, f->n * sizeof *s->tokens);
+    for (uint32_t i = 0; i < f->n_marks; i++) s->snapshot[s->n_snapshots++] = before + f->marks[i];
+    s->n = before + f->n;
+    return true;
+}
+
+int lily_session_feed(lily_session *s, const lily_feed *f, lily_done *done, lily_err *e)
+{
+    lily_session_forget_flight(s);
+    *done = (lily_done){.token = -1};
+    TRY(make_room(s, f, e));
+    uint32_t after = s->n + f->n;
+    int rc = run(s, f, done, e);
+    bool fed = note_fed(s, f);
     if (rc != LILY_OK) return rc;
     if (done->cancelled) return lily_fail(e, LILY_CANCELLED, "cancelled");
-    if (position != after) return lily_fail(e, LILY_INTERNAL, "a run left the state at another position than %u", after);
+    if (!fed) return lily_fail(e, LILY_INTERNAL, "a run left the state at another position than %u", after);
     return LILY_OK;
+}
+
+/* ---- a run before the choice in front of it is read ---- */
+
+static void end(const lily_session *s, flight *f)
+{
+    if (!f->on || f->over) return;
+    f->rc = s->m->ops->wait(s->m->dev, f->ticket, &f->done, 1, &f->err);
+    f->over = true;
+}
+
+void lily_session_end_flight(lily_session *s) { end(s, &s->flight); }
+
+void lily_session_forget_flight(lily_session *s)
+{
+    end(s, &s->flight);
+    s->flight.on = false;
+}
+
+bool lily_session_flies(const lily_session *s) { return s->flight.on; }
+
+int lily_session_choose_again(lily_session *s, const lily_pick *pick, lily_err *e)
+{
+    const lily_lane lane = {.state = s->state, .tokens = s->tokens + s->n - 1, .n_tokens = 1, .pick = pick, .count = true};
+    flight *f = &s->flight;
+    if (f->again) return LILY_OK;
+    end(s, f);
+    if (f->rc != LILY_OK) return LILY_OK; /* the next STEP tells */
+    TRY(s->m->ops->submit(s->m->dev, s->m->run_decode, LILY_PICK, LILY_PICK, &lane, 1, &f->ticket, e));
+    f->again = true;
+    f->over = false;
+    return LILY_OK;
+}
+
+/* The run of what is fed.  It is off again when it was cancelled before it began. */
+static int begin_step(lily_session *s, const lily_feed *f, flight *front, lily_err *e)
+{
+    *front = (flight){.over = false};
+    TRY(make_room(s, f, e));
+    int rc = submit(s, f, &front->ticket, e);
+    front->on = note_fed(s, f);
+    return rc;
+}
+
+/* The run that reads what the one in front of it will choose. */
+static int take_off(lily_session *s, const lily_pick *pick, lily_err *e)
+{
+    const lily_lane lane = {.state = s->state, .n_tokens = 1, .pick = pick, .count = true};
+    TRY(grow_tokens(s, s->n + 1, e));
+    TRY(s->m->ops->state_grow(s->m->dev, s->state, s->n + 1, e));
+    int rc = s->m->ops->submit(s->m->dev, s->m->run_decode, LILY_FORWARD, LILY_PICK, &lane, 1, &s->flight.ticket, e);
+    if (rc != LILY_OK) set_back(s, s->m->ops->state_position(s->state));
+    s->flight.on = rc == LILY_OK;
+    s->flight.again = s->flight.over = false;
+    s->flight.rc = LILY_OK;
+    return rc;
+}
+
+/* What the run behind has read is what the one in front chose; if that chose nothing, nobody knows. */
+static void note_handed(lily_session *s, int32_t token)
+{
+    lily_err ignored;
+    if (token >= 0) {
+        s->tokens[s->n++] = token;
+        return;
+    }
+    lily_session_forget_flight(s);
+    (void)s->m->ops->state_copy(s->m->dev, s->state, s->state, s->n_snapshots ? s->snapshot[s->n_snapshots - 1] : 0,
+                                &ignored);
+    set_back(s, s->m->ops->state_position(s->state));
+}
+
+int lily_session_step(lily_session *s, const lily_feed *f, const lily_pick *next, lily_done *done, lily_err *e)
+{
+    flight front = s->flight;
+    lily_err late;
+    int flies = LILY_OK;
+    if (!front.on && !next) return lily_session_feed(s, f, done, e);
+    if (front.on && s->tokens[s->n - 1] != f->tokens[0])
+        return lily_fail(e, LILY_INTERNAL, "the token that was read is %d, not %d", (int)s->tokens[s->n - 1], (int)f->tokens[0]);
+    if (!front.on) TRY(begin_step(s, f, &front, e));
+    s->flight.on = false;
+    if (next && front.on && front.rc == LILY_OK && s->n < s->m->context) flies = take_off(s, next, &late);
+    front.on = true;
+    end(s, &front);
+    *done = front.done;
+    if (front.rc != LILY_OK || done->cancelled) done->token = -1;
+    if (s->flight.on) note_handed(s, done->token);
+    if (front.rc != LILY_OK || flies != LILY_OK) *e = front.rc != LILY_OK ? front.err : late;
+    if (front.rc != LILY_OK || flies != LILY_OK) return front.rc != LILY_OK ? front.rc : flies;
+    return done->cancelled ? lily_fail(e, LILY_CANCELLED, "cancelled") : LILY_OK;
 }
 
 /* ---- prompts ---- */
@@ -338,6 +470,7 @@ static uint32_t settled_at(const lily_reading *p)
 
 int lily_session_begin(lily_session *s, lily_reading *p, lily_err *e)
 {
+    lily_session_forget_flight(s);
     p->n_read = p->n_wanted = 0;
     if (p->n >= s->m->context)
         return lily_fail(e, LILY_CONTEXT, "a prompt of %u tokens leaves no room in a context of %u", p->n + 1,

@@ -97,4 +97,17 @@ typedef struct lily_feed {
 
 int lily_session_feed(lily_session *s, const lily_feed *f, lily_done *done, lily_err *e);
 
+/* STEP: feeds one token and chooses what follows it.  With `next`, on a device that heeds TOKEN_HANDOFF, the run that reads
+ * what is chosen here is submitted before the choice is known, and what that run chooses, by `next`, is the answer of the
+ * next STEP, which must feed the token that this one gave.  So the session is then one token further than was asked for:
+ * it has read the token that it gave last.  Whoever wants no further token calls FORGET_FLIGHT, and BEGIN and FEED do. */
+int lily_session_step(lily_session *s, const lily_feed *f, const lily_pick *next, lily_done *done, lily_err *e);
+/* Whether there is a run whose choice no STEP has asked for yet. */
+bool lily_session_flies(const lily_session *s);
+/* Waits for it, so that the device may run others, and keeps its answer for the next STEP. */
+void lily_session_end_flight(lily_session *s);
+void lily_session_forget_flight(lily_session *s);
+/* It chose by what no longer holds: chooses again, once.  No other session has run since it was submitted. */
+int lily_session_choose_again(lily_session *s, const lily_pick *pick, lily_err *e);
+
 #endif

@@ -30,35 +30,36 @@ int32_t *lily_speed_tokens(const lily_loaded *m, size_t n)
     return tokens;
 }
 
-static int one_by_one(lily_session *s, const lily_loaded *m, const int32_t *tokens, uint32_t at, uint32_t n,
-                      lily_err *e)
+/* One token, then those that are chosen, as in a reply; *token: the next. */
+static int reply(lily_session *s, const lily_loaded *m, int32_t *token, uint32_t n, bool first, lily_err *e)
 {
     const lily_pick greedy = {.top_p = 1, .repetition = 1, .n_vocab = (int32_t)m->config->vocab};
-    for (uint32_t i = at; i < at + n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         lily_done done;
-        lily_feed f = {.tokens = tokens + i, .n = 1, .pick = &greedy, .count = i > at};
-        TRY(lily_session_feed(s, &f, &done, e));
+        lily_feed f = {.tokens = token, .n = 1, .pick = &greedy, .count = !first || i > 0};
+        TRY(lily_session_step(s, &f, lily_hands_over(m) && i + 1 < n ? &greedy : NULL, &done, e));
+        *token = done.token;
     }
     return LILY_OK;
 }
 
-int lily_speed_prefill(lily_session *s, const lily_loaded *m, const int32_t *tokens, uint32_t length, double *tok_s,
-                       lily_err *e)
+int lily_speed_prefill(lily_session *s, const lily_loaded *m, const int32_t *tokens, uint32_t length, int32_t *token,
+                       double *tok_s, lily_err *e)
 {
     lily_reading p = {.tokens = tokens, .n = length - 1, .fresh = true};
+    *token = tokens[length - 1];
     uint64_t start = lily_now_ns();
     TRY(lily_session_begin(s, &p, e));
     while (p.n_read < p.n) TRY(lily_session_read(s, &p, UINT32_MAX, NULL, e));
-    TRY(one_by_one(s, m, tokens, length - 1, 1, e));
+    TRY(reply(s, m, token, 1, true, e));
     *tok_s = length / lily_seconds_since(start);
     return LILY_OK;
 }
 
-int lily_speed_decode(lily_session *s, const lily_loaded *m, const int32_t *tokens, uint32_t at, uint32_t n,
-                      double *tok_s, lily_err *e)
+int lily_speed_decode(lily_session *s, const lily_loaded *m, int32_t *token, uint32_t n, double *tok_s, lily_err *e)
 {
     uint64_t start = lily_now_ns();
-    TRY(one_by_one(s, m, tokens, at, n, e));
+    TRY(reply(s, m, token, n, false, e));
     *tok_s = n / lily_seconds_since(start);
     return LILY_OK;
 }

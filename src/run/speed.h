@@ -11,12 +11,11 @@ int lily_speed_check(const lily_loaded *m, const uint32_t *lengths, uint32_t n_l
 int32_t *lily_speed_tokens(const lily_loaded *m, size_t n);
 
 /* Reads the first `length` of the tokens into the session, from nothing; done when the first token of the reply is
- * there.  *tok_s: tokens a second. */
-int lily_speed_prefill(lily_session *s, const lily_loaded *m, const int32_t *tokens, uint32_t length, double *tok_s,
-                       lily_err *e);
-/* Then n more tokens one by one from position `at` on, each with a greedy choice after it as in a reply. */
-int lily_speed_decode(lily_session *s, const lily_loaded *m, const int32_t *tokens, uint32_t at, uint32_t n,
-                      double *tok_s, lily_err *e);
+ * there, which goes to *token.  *tok_s: tokens a second. */
+int lily_speed_prefill(lily_session *s, const lily_loaded *m, const int32_t *tokens, uint32_t length, int32_t *token,
+                       double *tok_s, lily_err *e);
+/* Then n more, each chosen greedily and read in its turn, as in a reply; *token: the one to read, and what comes next. */
+int lily_speed_decode(lily_session *s, const lily_loaded *m, int32_t *token, uint32_t n, double *tok_s, lily_err *e);
 
 /* Sorts the values. */
 double lily_median(double *values, uint32_t n);

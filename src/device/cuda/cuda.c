@@ -170,20 +170,17 @@ static cuda_row_fn *const functions[] = {
 /* ---- switches ---- */
 
 /* Beside those of rows: what reads plan->ablated. */
-#define HEEDS OFF(OVERLAP)
+#define HEEDS (OFF(OVERLAP) | OFF(GRAPH) | OFF(TOKEN_HANDOFF) | OFF(ROW_GEMV))
 
 #define ALONE "its control is not written"
 static const char *const keeps[N_ABLATIONS] = {
     [ABLATE_FUSED_DEQUANT] = ALONE,
     [ABLATE_TILE_SELECT] = ALONE,
-    [ABLATE_ROW_GEMV] = ALONE,
     [ABLATE_DEVICE_ROUTING] = ALONE,
     [ABLATE_REGISTER_SCAN] = ALONE,
     [ABLATE_KV_COALESCE] = ALONE,
     [ABLATE_GQA_PACK] = ALONE,
     [ABLATE_FIXED_BLOCK] = ALONE,
-    [ABLATE_TOKEN_HANDOFF] = ALONE,
-    [ABLATE_GRAPH] = ALONE,
     [ABLATE_WEIGHT_PREFETCH] = ALONE,
     [ABLATE_SELF_PROOF] = ALONE,
 };

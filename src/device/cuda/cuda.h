@@ -143,8 +143,9 @@ struct lily_exec {
     int32_t *tokens, *scored;   /* device [max_tokens] */
     int32_t *sending;           /* pinned [2 * max_tokens] */
     float *scores;              /* pinned [max_tokens], then best */
-    cudaGraphExec_t graph[N_SEGMENTS][N_SEGMENTS];      /* [first][last], plans of one token */
-    uint32_t warm[N_SEGMENTS][N_SEGMENTS];              /* runs so far */
+    /* Of runs of few tokens, [first][last]: of so many tokens, after so many runs with them. */
+    cudaGraphExec_t graph[N_SEGMENTS][N_SEGMENTS];
+    uint32_t graph_tokens[N_SEGMENTS][N_SEGMENTS], warm[N_SEGMENTS][N_SEGMENTS];
     uint32_t last_tokens;
     void (*watch)(void *arg, lily_exec *, uint32_t stage);      /* tests: called after each stage; may be NULL */
     void *watch_arg;

@@ -235,7 +235,17 @@ static int capture(cuda_run *r, uint32_t begin, uint32_t end, cudaGraphExec_t *o
     return LILY_OK;
 }
 
-/* One token: the second time a segment is run it is captured, and from then on launched. */
+/* Runs of so few tokens are worth a graph. */
+enum { FEW_TOKENS = 8 };
+
+/* Whether what is put on the stream is the same for every run of so many tokens. */
+static bool is_fixed(const cuda_run *r, enum lily_segment last, const lily_lane *lane)
+{
+    return r->tokens <= FEW_TOKENS && !(r->plan->ablated & lily_bit(ABLATE_GRAPH)) && !r->exec->watch && !lane->scored &&
+           (last < LILY_PICK || lane->pick);
+}
+
+/* Few tokens: the second time in a row that a segment is run with so many it is captured, and from then on launched. */
 static int put(cuda_run *r, enum lily_segment first, enum lily_segment last, const lily_lane *lane, bool *cancelled,
                lily_err *e)
 {
@@ -243,10 +253,17 @@ static int put(cuda_run *r, enum lily_segment first, enum lily_segment last, con
     const uint32_t begin = first_stage(r->plan, first), end = r->plan->segment_end[last];
     *cancelled = lane->cancel && atomic_load_explicit(lane->cancel, memory_order_relaxed);
     if (*cancelled) return LILY_OK;
-    const bool fixed = r->plan->max_tokens == 1 && !x->watch && !lane->scored && (last < LILY_PICK || lane->pick);
-    if (!fixed || x->warm[first][last]++ == 0) return put_stages(r, begin, end, lane->cancel, cancelled, e);
-    if (!x->graph[first][last]) TRY(capture(r, begin, end, &x->graph[first][last], e));
-    CU(cudaGraphLaunch(x->graph[first][last], r->dev->stream));
+    if (!is_fixed(r, last, lane)) return put_stages(r, begin, end, lane->cancel, cancelled, e);
+    cudaGraphExec_t *graph = &x->graph[first][last];
+    if (x->graph_tokens[first][last] != r->tokens) {
+        if (*graph) CU(cudaGraphExecDestroy(*graph));
+        *graph = NULL;
+        x->graph_tokens[first][last] = r->tokens;
+        x->warm[first][last] = 0;
+    }
+    if (x->warm[first][last]++ == 0) return put_stages(r, begin, end, lane->cancel, cancelled, e);
+    if (!*graph) TRY(capture(r, begin, end, graph, e));
+    CU(cudaGraphLaunch(*graph, r->dev->stream));
     return LILY_OK;
 }
 
