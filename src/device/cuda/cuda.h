@@ -149,6 +149,7 @@ struct lily_exec {
     uint32_t last_tokens;
     void (*watch)(void *arg, lily_exec *, uint32_t stage);      /* tests: called after each stage; may be NULL */
     void *watch_arg;
+    cudaEvent_t *stage_event;   /* measuring: recorded before the first stage and after each; may be NULL */
 };
 
 typedef struct cuda_run {

@@ -209,11 +209,14 @@ static int keep_pace(cuda_run *r, uint32_t i, const atomic_bool *cancel, uint32_
 static int put_stages(cuda_run *r, uint32_t begin, uint32_t end, const atomic_bool *cancel, bool *cancelled, lily_err *e)
 {
     uint32_t layers = 0;
+    cudaEvent_t *at = r->exec->stage_event;
+    if (at) CU(cudaEventRecord(at[begin], r->dev->stream));
     for (uint32_t i = begin; i < end; i++) {
         TRY(keep_pace(r, i, cancel, &layers, cancelled, e));
         if (*cancelled) return LILY_OK;
         r->stage = &r->plan->stages[i];
         TRY(cuda_run_row(r, e));
+        if (at) CU(cudaEventRecord(at[i + 1], r->dev->stream));
         if (!r->exec->watch) continue;
         CU(cudaStreamSynchronize(r->dev->stream));
         r->exec->watch(r->exec->watch_arg, r->exec, i);
@@ -241,8 +244,8 @@ enum { FEW_TOKENS = 8 };
 /* Whether what is put on the stream is the same for every run of so many tokens. */
 static bool is_fixed(const cuda_run *r, enum lily_segment last, const lily_lane *lane)
 {
-    return r->tokens <= FEW_TOKENS && !(r->plan->ablated & lily_bit(ABLATE_GRAPH)) && !r->exec->watch && !lane->scored &&
-           (last < LILY_PICK || lane->pick);
+    return r->tokens <= FEW_TOKENS && !(r->plan->ablated & lily_bit(ABLATE_GRAPH)) && !r->exec->watch && !r->exec->stage_event &&
+           !lane->scored && (last < LILY_PICK || lane->pick);
 }
 
 /* Few tokens: the second time in a row that a segment is run with so many it is captured, and from then on launched. */
