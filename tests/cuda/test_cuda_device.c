@@ -218,6 +218,50 @@ static void snapshots_and_branches(void **state)
     for (int m = 0; m < N_MODELS; m++) check_snapshots(gpu_models[m]);
 }
 
+/* A prompt and a reply from nothing; all logits of both go to `to`, one vocabulary after the other. */
+static void prompt_and_reply(session *s, const int32_t *tokens, uint32_t n_prompt, uint32_t n_reply, float *to)
+{
+    lily_err e;
+    lily_done done;
+    const size_t vocab = s->weights->model->config->vocab;
+    check_ok(s->ops->state_copy(s->dev, s->state, s->state, 0, &e), &e);
+    for (uint32_t i = 0; i <= n_reply; i++) {
+        const lily_lane lane = {.tokens = i ? tokens + n_prompt + i - 1 : tokens, .n_tokens = i ? 1 : n_prompt};
+        float *logits = gpu_run(s, lane, i > 0, &done);
+        memcpy(to + i * vocab, logits, vocab * sizeof *to);
+        lily_free(logits);
+    }
+}
+
+/* No sum depends on which block comes first. */
+static void same_bits_again(void **state)
+{
+    (void)state;
+    gpu_or_skip();
+    enum { PROMPT = 200, REPLY = 20, TIMES = 5 };
+    for (int m = 0; m < N_MODELS; m++)
+        for (int single = 0; single < 2; single++) {
+            opened o;
+            session s;
+            int32_t tokens[PROMPT + REPLY];
+            open_model(&o, gpu_models[m], 0, 0);
+            gpu_tokens(&o, tokens, PROMPT + REPLY);
+            open_session(&s, &o, &lily_dev_cuda, gpu_variant, 0, single ? all_switches() : 0, 0);
+            const size_t n = (size_t)(1 + REPLY) * o.config.vocab;
+            float *first = lily_calloc(n, sizeof *first), *again = lily_calloc(n, sizeof *again);
+            assert_true(first && again);
+            prompt_and_reply(&s, tokens, PROMPT, REPLY, first);
+            for (int i = 1; i < TIMES; i++) {
+                prompt_and_reply(&s, tokens, PROMPT, REPLY, again);
+                assert_memory_equal(again, first, n * sizeof *first);
+            }
+            lily_free(again);
+            lily_free(first);
+            close_session(&s);
+            close_model(&o);
+        }
+}
+
 static void cancelled_and_refused(void **state)
 {
     (void)state;
@@ -293,7 +337,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_unpack_to_the_same_bits), cmocka_unit_test(choices_are_those_of_the_host),
         cmocka_unit_test(nothing_allowed),                 cmocka_unit_test(snapshots_and_branches),
-        cmocka_unit_test(cancelled_and_refused),           cmocka_unit_test(handed_over),
+        cmocka_unit_test(same_bits_again),                 cmocka_unit_test(cancelled_and_refused),
+        cmocka_unit_test(handed_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
