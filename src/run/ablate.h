@@ -3,35 +3,38 @@
 #define LILY_RUN_ABLATE_H
 
 #include "run/engine.h"
+#include "run/timing.h"
 
 typedef struct lily_ablate_options {
     uint64_t switches;          /* lily_ablation bits */
-    const uint32_t *lengths;    /* context lengths */
-    uint32_t n_lengths;
-    uint32_t decode_tokens;     /* a sample, from that context on */
-    uint32_t pairs;
+    lily_timing timing;
+    double seconds;             /* for one switch, phase and length: no further pair after so long, but three at least;
+                                   0: all pairs */
 } lily_ablate_options;
 
 typedef struct lily_ablate_result {
     unsigned which;             /* the switch */
     const char *refused;        /* why it cannot be measured here: then nothing below is set; else NULL */
     const char *phase;          /* "prefill" or "decode" */
-    uint32_t context;
+    uint32_t context, tokens;   /* tokens of a sample, the last of which ends (prefill) or begins (decode) at `context` */
     uint32_t n_pairs;
     const double *with, *without;       /* tok/s of each pair */
     double with_tok_s, without_tok_s;   /* medians */
-    /* What the switch is worth: with / without - 1, the median over pairs, and the interval in which the median lies
-     * with 95 % confidence (by order of rank, no distribution assumed; with less than six pairs, all of them). */
+    /* What the switch is worth: with / without - 1, the geometric mean over pairs, and the interval in which its
+     * expectation lies with 95 % confidence, by Student's t of the logarithms of the ratios. */
     double effect, low, high;
 } lily_ablate_result;
 
-/* Calls `result` once for each switch that is refused, and for each (switch, phase, length) that is measured.
- * Pairs alternate: with, without, without, with …, so that drift falls on both. */
+/* Calls `result` once for each switch that is refused, and for each (length, switch, phase) that is measured.
+ *
+ * Pairs alternate: with, without, without, with …, so that drift falls on both; one unmeasured pair comes first.  A prompt
+ * is read once for each length: samples of decoding branch off at its end, samples of reading, at most a chunk, off before
+ * its last chunk.  prompt-chunks alone reads whole prompts, where they are longer than a chunk.  What a switch needs to be
+ * seen (lily_ablation_below) is off on both sides. */
 int lily_engine_ablate(lily_engine *g, const lily_ablate_options *o,
                        void (*result)(void *user, const lily_ablate_result *r), void *user, lily_err *e);
 
-/* The ranks (from 0) of the sorted pairs between which the median lies with 95 % confidence: the lower one; the upper
- * one is n - 1 - it. */
-uint32_t lily_ablate_rank(uint32_t n);
+/* The mean of n >= 2 values, and how far from it 95 % confidence reaches to both sides. */
+double lily_ablate_mean(const double *values, uint32_t n, double *reach);
 
 #endif

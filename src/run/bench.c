@@ -13,8 +13,10 @@ typedef struct bencher {
     void (*result)(void *user, const lily_bench_result *r);
     void *user;
     lily_session *session;
-    int32_t *tokens;            /* [longest + decode_tokens] */
+    int32_t *tokens;            /* [longest + more] */
+    uint32_t more;              /* tokens of a sample beyond its length */
     double *prefill, *decode;   /* [lengths][samples] tok/s */
+    double *verify;             /* [rows][lengths][samples] tok/s */
     double *rate;               /* [lengths][samples] bytes a second of plain reads around the decode sample */
     double *sorted;             /* [samples], for medians */
     int rc;
@@ -27,21 +29,42 @@ static double read_rate(const bencher *b)
     return m->ops->read_rate ? m->ops->read_rate(m->dev, m->weights) : 0;
 }
 
+static double *verified(const bencher *b, uint32_t row, uint32_t l)
+{
+    const lily_timing *t = &b->o->timing;
+    return b->verify + ((size_t)row * t->n_lengths + l) * t->samples;
+}
+
+static uint32_t runs_of(const bencher *b, uint32_t rows)
+{
+    uint32_t runs = b->o->timing.decode_tokens / rows;
+    return runs ? runs : 1;
+}
+
+static int sample_verify(bencher *b, uint32_t l, uint32_t i)
+{
+    const lily_loaded *m = &b->g->m;
+    for (uint32_t r = 0; r < b->o->n_rows; r++)
+        TRY(lily_speed_verify(b->session, m, b->tokens + b->o->timing.lengths[l], b->o->rows[r], runs_of(b, b->o->rows[r]),
+                              &verified(b, r, l)[i], b->e));
+    return LILY_OK;
+}
+
 static int sample(bencher *b, uint32_t length, double *read, double *reply, double *rate)
 {
     const lily_loaded *m = &b->g->m;
     int32_t token;
     TRY(lily_speed_prefill(b->session, m, b->tokens, length, &token, read, b->e));
     double before = read_rate(b);
-    TRY(lily_speed_decode(b->session, m, &token, b->o->decode_tokens, reply, b->e));
+    TRY(lily_speed_decode(b->session, m, &token, b->o->timing.decode_tokens, reply, b->e));
     *rate = (before + read_rate(b)) / 2;
     return LILY_OK;
 }
 
 static double median(bencher *b, const double *values)
 {
-    memcpy(b->sorted, values, b->o->samples * sizeof *values);
-    return lily_median(b->sorted, b->o->samples);
+    memcpy(b->sorted, values, b->o->timing.samples * sizeof *values);
+    return lily_median(b->sorted, b->o->timing.samples);
 }
 
 /* What one token moves in the middle of a sample: weights and keys and values are read, states read and written. */
@@ -51,15 +74,15 @@ static double token_bytes(const bencher *b, uint32_t length)
     uint64_t fixed, snapshot, per_token;
     m->ops->state_cost(m->config, &fixed, &snapshot, &per_token);
     return (double)m->model->token_bytes + 2.0 * (double)snapshot +
-           (double)per_token * (length + b->o->decode_tokens / 2.0);
+           (double)per_token * (length + b->o->timing.decode_tokens / 2.0);
 }
 
 static void report_prefill(bencher *b, uint32_t l)
 {
-    const double *samples = b->prefill + (size_t)l * b->o->samples;
+    const double *samples = b->prefill + (size_t)l * b->o->timing.samples;
     lily_bench_result r = {.phase = "prefill",
-                           .context = b->o->lengths[l],
-                           .n_samples = b->o->samples,
+                           .context = b->o->timing.lengths[l],
+                           .n_samples = b->o->timing.samples,
                            .tok_s = median(b, samples),
                            .samples = samples};
     b->result(b->user, &r);
@@ -67,35 +90,51 @@ static void report_prefill(bencher *b, uint32_t l)
 
 static void report_decode(bencher *b, uint32_t l)
 {
-    const double *samples = b->decode + (size_t)l * b->o->samples;
-    double *rate = b->rate + (size_t)l * b->o->samples;
+    const double *samples = b->decode + (size_t)l * b->o->timing.samples;
+    double *rate = b->rate + (size_t)l * b->o->timing.samples;
     lily_bench_result r = {.phase = "decode",
-                           .context = b->o->lengths[l],
-                           .n_samples = b->o->samples,
+                           .context = b->o->timing.lengths[l],
+                           .n_samples = b->o->timing.samples,
                            .tok_s = median(b, samples),
                            .samples = samples};
     if (rate[0] > 0) {
         r.token_bytes = token_bytes(b, r.context);
         r.read_rate = median(b, rate);
-        for (uint32_t i = 0; i < b->o->samples; i++) rate[i] = samples[i] * r.token_bytes / rate[i];
+        for (uint32_t i = 0; i < b->o->timing.samples; i++) rate[i] = samples[i] * r.token_bytes / rate[i];
         r.read_share = median(b, rate);
     }
     b->result(b->user, &r);
 }
 
+static void report_verify(bencher *b, uint32_t l)
+{
+    for (uint32_t r = 0; r < b->o->n_rows; r++) {
+        const double *samples = verified(b, r, l);
+        lily_bench_result v = {.phase = "verify",
+                               .context = b->o->timing.lengths[l],
+                               .rows = b->o->rows[r],
+                               .n_samples = b->o->timing.samples,
+                               .tok_s = median(b, samples),
+                               .samples = samples};
+        b->result(b->user, &v);
+    }
+}
+
 /* One unmeasured sample brings weights into memory and clocks up to speed. */
 static int rounds(bencher *b)
 {
-    const lily_bench_options *o = b->o;
+    const lily_timing *t = &b->o->timing;
     double unused[3];
-    TRY(sample(b, o->lengths[0], &unused[0], &unused[1], &unused[2]));
-    for (uint32_t i = 0; i < o->samples; i++) {
-        for (uint32_t l = 0; l < o->n_lengths; l++) {
-            size_t at = (size_t)l * o->samples + i;
-            TRY(sample(b, o->lengths[l], &b->prefill[at], &b->decode[at], &b->rate[at]));
-            if (i + 1 < o->samples) continue;
+    TRY(sample(b, t->lengths[0], &unused[0], &unused[1], &unused[2]));
+    for (uint32_t i = 0; i < t->samples; i++) {
+        for (uint32_t l = 0; l < t->n_lengths; l++) {
+            size_t at = (size_t)l * t->samples + i;
+            TRY(sample(b, t->lengths[l], &b->prefill[at], &b->decode[at], &b->rate[at]));
+            TRY(sample_verify(b, l, i));
+            if (i + 1 < t->samples) continue;
             report_prefill(b, l);
             report_decode(b, l);
+            report_verify(b, l);
         }
     }
     return LILY_OK;
@@ -110,24 +149,42 @@ static void run(void *user)
     lily_session_free(b->session);
 }
 
+/* Verifying reads on behind what was decoded. */
+static int count_more(bencher *b, lily_err *e)
+{
+    uint64_t more = b->o->timing.decode_tokens;
+    for (uint32_t r = 0; r < b->o->n_rows; r++) {
+        uint32_t rows = b->o->rows[r];
+        if (rows == 0 || rows > b->g->m.chunk)
+            return lily_fail(e, LILY_ARGUMENT, "runs of %u tokens: there are those of 1 to %u", rows, b->g->m.chunk);
+        more += (uint64_t)rows * (runs_of(b, rows) + 2);
+    }
+    b->more = more < UINT32_MAX ? (uint32_t)more : UINT32_MAX;
+    return LILY_OK;
+}
+
 int lily_engine_bench(lily_engine *g, const lily_bench_options *o,
                       void (*result)(void *user, const lily_bench_result *r), void *user, lily_err *e)
 {
     bencher b = {.g = g, .o = o, .result = result, .user = user, .e = e};
+    const lily_timing *t = &o->timing;
     uint32_t longest;
     if (g->script) return lily_fail(e, LILY_UNSUPPORTED, "a scripted engine has no speed");
-    TRY(lily_speed_check(&g->m, o->lengths, o->n_lengths, o->samples, o->decode_tokens, &longest, e));
-    size_t n = (size_t)longest + o->decode_tokens, n_samples = (size_t)o->n_lengths * o->samples;
+    TRY(count_more(&b, e));
+    TRY(lily_speed_check(&g->m, t, b.more, &longest, e));
+    size_t n = (size_t)longest + b.more, n_samples = (size_t)t->n_lengths * t->samples;
     b.tokens = lily_speed_tokens(&g->m, n);
     b.prefill = lily_calloc(n_samples, sizeof *b.prefill);
     b.decode = lily_calloc(n_samples, sizeof *b.decode);
     b.rate = lily_calloc(n_samples, sizeof *b.rate);
-    b.sorted = lily_calloc(o->samples, sizeof *b.sorted);
-    if (b.tokens && b.prefill && b.decode && b.rate && b.sorted)
+    b.verify = lily_calloc(n_samples * o->n_rows, sizeof *b.verify);
+    b.sorted = lily_calloc(t->samples, sizeof *b.sorted);
+    if (b.tokens && b.prefill && b.decode && b.rate && (b.verify || !o->n_rows) && b.sorted)
         lily_queue_call(g->queue, run, &b);
     else
         b.rc = lily_no_memory(e, n * sizeof *b.tokens, "a benchmark");
     lily_free(b.sorted);
+    lily_free(b.verify);
     lily_free(b.rate);
     lily_free(b.decode);
     lily_free(b.prefill);

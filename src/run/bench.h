@@ -2,19 +2,19 @@
 #ifndef LILY_RUN_BENCH_H
 #define LILY_RUN_BENCH_H
 
-#include "base/buf.h"
 #include "run/engine.h"
+#include "run/timing.h"
 
 typedef struct lily_bench_options {
-    const uint32_t *lengths;    /* context lengths */
-    uint32_t n_lengths;
-    uint32_t decode_tokens;     /* per sample, from that context on */
-    uint32_t samples;
+    lily_timing timing;
+    const uint32_t *rows;       /* also runs of so many tokens whose choices are all wanted, as when guesses are verified */
+    uint32_t n_rows;
 } lily_bench_options;
 
 typedef struct lily_bench_result {
-    const char *phase;          /* "prefill" or "decode" */
+    const char *phase;          /* "prefill", "decode" or "verify" */
     uint32_t context;
+    uint32_t rows;              /* verify: tokens a run; else 0 */
     uint32_t n_samples;
     double tok_s;               /* median */
     const double *samples;      /* tok/s each */

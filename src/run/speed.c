@@ -7,19 +7,18 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-int lily_speed_check(const lily_loaded *m, const uint32_t *lengths, uint32_t n_lengths, uint32_t samples,
-                     uint32_t decode_tokens, uint32_t *longest, lily_err *e)
+int lily_speed_check(const lily_loaded *m, const lily_timing *t, uint64_t more, uint32_t *longest, lily_err *e)
 {
     *longest = 0;
-    if (n_lengths == 0 || samples == 0 || decode_tokens == 0)
+    if (t->n_lengths == 0 || t->samples == 0 || t->decode_tokens == 0)
         return lily_fail(e, LILY_ARGUMENT, "a benchmark needs a length, a sample and a token at least");
-    for (uint32_t i = 0; i < n_lengths; i++) {
-        if (lengths[i] == 0) return lily_fail(e, LILY_ARGUMENT, "a context of 0 tokens cannot be measured");
-        if (lengths[i] > *longest) *longest = lengths[i];
+    for (uint32_t i = 0; i < t->n_lengths; i++) {
+        if (t->lengths[i] == 0) return lily_fail(e, LILY_ARGUMENT, "a context of 0 tokens cannot be measured");
+        if (t->lengths[i] > *longest) *longest = t->lengths[i];
     }
-    if ((uint64_t)*longest + decode_tokens > m->context)
-        return lily_fail(e, LILY_CONTEXT, "%u tokens and %u more do not fit into a context of %u", *longest,
-                         decode_tokens, m->context);
+    if (*longest + more > m->context)
+        return lily_fail(e, LILY_CONTEXT, "%u tokens and %llu more do not fit into a context of %u", *longest,
+                         (unsigned long long)more, m->context);
     return LILY_OK;
 }
 
@@ -61,6 +60,21 @@ int lily_speed_decode(lily_session *s, const lily_loaded *m, int32_t *token, uin
     uint64_t start = lily_now_ns();
     TRY(reply(s, m, token, n, false, e));
     *tok_s = n / lily_seconds_since(start);
+    return LILY_OK;
+}
+
+int lily_speed_verify(lily_session *s, const lily_loaded *m, const int32_t *tokens, uint32_t rows, uint32_t runs,
+                      double *tok_s, lily_err *e)
+{
+    enum { UNMEASURED = 2 };
+    uint64_t start = 0;
+    for (uint32_t i = 0; i < runs + UNMEASURED; i++) {
+        lily_done done;
+        lily_feed f = {.tokens = tokens + (size_t)i * rows, .n = rows, .exec = m->run_prefill, .scored = tokens};
+        if (i == UNMEASURED) start = lily_now_ns();
+        TRY(lily_session_feed(s, &f, &done, e));
+    }
+    *tok_s = (double)rows * runs / lily_seconds_since(start);
     return LILY_OK;
 }
 

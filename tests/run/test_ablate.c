@@ -32,14 +32,17 @@ static void on_result(void *user, const lily_ablate_result *r)
     }
     assert_int_equal(r->n_pairs, 4);
     assert_true(r->context == 16 || r->context == 40);
-    double low = INFINITY, high = -INFINITY;
+    double product = 1;
     for (uint32_t i = 0; i < 4; i++) {
         assert_true(r->with[i] > 0 && r->without[i] > 0);
-        low = fmin(low, r->with[i] / r->without[i] - 1);
-        high = fmax(high, r->with[i] / r->without[i] - 1);
+        product *= r->with[i] / r->without[i];
     }
-    assert_true(r->low == low && r->high == high);      /* of four pairs, all of them */
-    assert_true(r->effect >= low && r->effect <= high);
+    assert_true(fabs(pow(1 + r->effect, 4) / product - 1) < 1e-9);
+    assert_true(r->low <= r->effect && r->effect <= r->high);
+    if (r->which == ABLATE_PROMPT_CHUNKS) assert_int_equal(r->context, 40);     /* the only one beyond a chunk */
+    /* Reading ends with the context's last token, at most a chunk before it was branched off. */
+    const bool whole = r->which == ABLATE_PROMPT_CHUNKS;
+    assert_int_equal(r->tokens, r->phase[0] == 'd' ? 3 : r->context == 16 || whole ? r->context : 33);
     *(r->phase[0] == 'd' ? &s->decode : &s->prefill) |= bit;
 }
 
@@ -47,14 +50,14 @@ static void measures_what_the_device_can_remove(void **state)
 {
     (void)state;
     static const uint32_t lengths[] = {16, 40};
-    lily_ablate_options o = {lily_bit(N_ABLATIONS) - 1, lengths, 2, 3, 4};
+    lily_ablate_options o = {lily_bit(N_ABLATIONS) - 1, {lengths, 2, 3, 4}, 0};
     const char *devices[] = {"ref", "cpu:portable"};
     for (int i = 0; i < 2; i++) {
         lily_err e;
         seen s = {0};
         lily_engine *g = open_engine(devices[i], 0);
         check_ok(lily_engine_ablate(g, &o, on_result, &s, &e), &e);
-        assert_int_equal(s.prefill, s.decode);
+        assert_int_equal(s.prefill & ~lily_bit(ABLATE_PROMPT_CHUNKS), s.decode);
         assert_int_equal(s.prefill | s.refused, lily_bit(N_ABLATIONS) - 1);
         assert_int_equal(s.prefill & s.refused, 0);
         assert_true(s.prefill & lily_bit(ABLATE_PROMPT_CHUNKS));
@@ -71,23 +74,34 @@ static void refuses_what_is_off_already(void **state)
     lily_err e;
     seen s = {0};
     lily_engine *g = open_engine("cpu:portable", lily_bit(ABLATE_FUSE_QK));
-    lily_ablate_options o = {lily_bit(ABLATE_FUSE_QK), lengths, 1, 3, 4};
+    lily_ablate_options o = {lily_bit(ABLATE_FUSE_QK), {lengths, 1, 3, 4}, 0};
     check_ok(lily_engine_ablate(g, &o, on_result, &s, &e), &e);
     assert_int_equal(s.refused, lily_bit(ABLATE_FUSE_QK));
-    o.decode_tokens = 128;
+    o.switches = lily_bit(ABLATE_PROMPT_CHUNKS);
+    s = (seen){0};
+    check_ok(lily_engine_ablate(g, &o, on_result, &s, &e), &e);
+    assert_int_equal(s.refused, o.switches);            /* 16 tokens are one chunk anyhow */
+    o.timing.samples = 1;
+    check_fails(lily_engine_ablate(g, &o, on_result, &s, &e), LILY_ARGUMENT, &e);
+    o.timing.decode_tokens = 128;
     check_fails(lily_engine_ablate(g, &o, on_result, &s, &e), LILY_CONTEXT, &e);
-    o.decode_tokens = o.pairs = 0;
+    o.timing.decode_tokens = o.timing.samples = 0;
     check_fails(lily_engine_ablate(g, &o, on_result, &s, &e), LILY_ARGUMENT, &e);
     lily_engine_close(g);
 }
 
-/* The ranks that tables of the sign test give. */
+/* A worked example: the interval of a paired t test. */
 static void intervals(void **state)
 {
     (void)state;
-    static const struct { uint32_t n, rank; } table[] = {{1, 0}, {5, 0}, {6, 0}, {8, 0}, {9, 1}, {12, 2}, {20, 5}, {100, 39}};
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        assert_int_equal(lily_ablate_rank(table[i].n), table[i].rank);
+    static const double values[] = {1.1, 2.3, 1.7, 0.9, 2.0, 1.4};
+    double reach, mean = lily_ablate_mean(values, 6, &reach);
+    assert_true(fabs(mean - 1.5666667) < 1e-6);
+    assert_true(fabs(reach - 0.561972) < 1e-5);
+    double same[40];
+    for (int i = 0; i < 40; i++) same[i] = i % 2 ? 1 : -1;
+    assert_true(fabs(lily_ablate_mean(same, 40, &reach)) < 1e-12);
+    assert_true(fabs(reach - 2.0227 * sqrt(40. / 39 / 40)) < 1e-3);
 }
 
 int main(void)

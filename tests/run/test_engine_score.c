@@ -62,7 +62,8 @@ static void on_result(void *user, const lily_bench_result *r)
     double low = fmin(r->samples[0], r->samples[1]), high = fmax(r->samples[0], r->samples[1]);
     assert_true(low > 0 && r->tok_s >= low && r->tok_s <= high);
     assert_true(r->context == 20 || r->context == 40);
-    *seen |= 1u << ((r->phase[0] == 'd') + 2 * (r->context == 40));
+    assert_int_equal(r->rows, r->phase[0] == 'v' ? 3 : 0);
+    *seen |= 1u << ((r->phase[0] == 'd') + 2 * (r->phase[0] == 'v') + 3 * (r->context == 40));
 }
 
 static void benchmarks(void **state)
@@ -70,13 +71,16 @@ static void benchmarks(void **state)
     const world *w = *state;
     lily_err e;
     unsigned seen = 0;
-    static const uint32_t lengths[] = {20, 40};
-    lily_bench_options o = {lengths, 2, 5, 2};
+    static const uint32_t lengths[] = {20, 40}, rows[] = {3}, too_many[] = {CHUNK + 1};
+    lily_bench_options o = {{lengths, 2, 5, 2}, rows, 1};
     check_ok(lily_engine_bench(w->g, &o, on_result, &seen, &e), &e);
-    assert_int_equal(seen, 15);
-    o.decode_tokens = CONTEXT;
+    assert_int_equal(seen, 63);
+    o.rows = too_many;
+    check_fails(lily_engine_bench(w->g, &o, on_result, &seen, &e), LILY_ARGUMENT, &e);
+    o.n_rows = 0;
+    o.timing.decode_tokens = CONTEXT;
     check_fails(lily_engine_bench(w->g, &o, on_result, &seen, &e), LILY_CONTEXT, &e);
-    o = (lily_bench_options){lengths, 0, 5, 2};
+    o.timing = (lily_timing){lengths, 0, 5, 2};
     check_fails(lily_engine_bench(w->g, &o, on_result, &seen, &e), LILY_ARGUMENT, &e);
 }
 

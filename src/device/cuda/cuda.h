@@ -143,9 +143,9 @@ struct lily_exec {
     int32_t *tokens, *scored;   /* device [max_tokens] */
     int32_t *sending;           /* pinned [2 * max_tokens] */
     float *scores;              /* pinned [max_tokens], then best */
-    /* Of runs of few tokens, [first][last]: of so many tokens, after so many runs with them. */
+    /* Of runs of few tokens, [first][last]: for how many, scored or not, and how many such runs there were in a row. */
     cudaGraphExec_t graph[N_SEGMENTS][N_SEGMENTS];
-    uint32_t graph_tokens[N_SEGMENTS][N_SEGMENTS], warm[N_SEGMENTS][N_SEGMENTS];
+    uint32_t graph_kind[N_SEGMENTS][N_SEGMENTS], warm[N_SEGMENTS][N_SEGMENTS];
     uint32_t last_tokens;
     void (*watch)(void *arg, lily_exec *, uint32_t stage);      /* tests: called after each stage; may be NULL */
     void *watch_arg;

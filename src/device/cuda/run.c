@@ -245,7 +245,7 @@ enum { FEW_TOKENS = 8 };
 static bool is_fixed(const cuda_run *r, enum lily_segment last, const lily_lane *lane)
 {
     return r->tokens <= FEW_TOKENS && !(r->plan->ablated & lily_bit(ABLATE_GRAPH)) && !r->exec->watch && !r->exec->stage_event &&
-           !lane->scored && (last < LILY_PICK || lane->pick);
+           (last < LILY_PICK || lane->pick);
 }
 
 /* Few tokens: the second time in a row that a segment is run with so many it is captured, and from then on launched. */
@@ -258,10 +258,11 @@ static int put(cuda_run *r, enum lily_segment first, enum lily_segment last, con
     if (*cancelled) return LILY_OK;
     if (!is_fixed(r, last, lane)) return put_stages(r, begin, end, lane->cancel, cancelled, e);
     cudaGraphExec_t *graph = &x->graph[first][last];
-    if (x->graph_tokens[first][last] != r->tokens) {
+    const uint32_t kind = 2 * r->tokens + r->scored;
+    if (x->graph_kind[first][last] != kind) {
         if (*graph) CU(cudaGraphExecDestroy(*graph));
         *graph = NULL;
-        x->graph_tokens[first][last] = r->tokens;
+        x->graph_kind[first][last] = kind;
         x->warm[first][last] = 0;
     }
     if (x->warm[first][last]++ == 0) return put_stages(r, begin, end, lane->cancel, cancelled, e);
