@@ -170,6 +170,10 @@ int main(int argc, char **argv)
     llama_log_set(say_errors, NULL);
     ggml_backend_load_all();
     llama_backend_init();
+    if (o.layers > 0 && !ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_GPU)) {
+        fprintf(stderr, "llama.cpp finds no GPU; -g 0 measures the CPU\n");
+        return 1;
+    }
     struct llama_model_params p = llama_model_default_params();
     p.n_gpu_layers = o.layers;
     const double start = now();
