@@ -198,6 +198,9 @@ typedef struct cuda_attention {
     float eps;
     bool half;                  /* aog is bf16 */
     bool hopper;                /* the card has warpgroup products */
+    /* cuda_attend_token without gqa-pack, kv-coalesce, fixed-block: a pass over the cache for each query head; a warp
+     * reads 16 bytes of each of 32 rows at once; few stretches of the cache in parallel, however long it is. */
+    bool unpacked, scattered, general;
 } cuda_attention;
 cudaError_t cuda_qk_rope(const cuda_attention *, cudaStream_t);
 cudaError_t cuda_kv_append(const cuda_attention *, cudaStream_t);
