@@ -170,7 +170,8 @@ static cuda_row_fn *const functions[] = {
 /* ---- switches ---- */
 
 /* Beside those of rows: what reads plan->ablated. */
-#define HEEDS (OFF(OVERLAP) | OFF(GRAPH) | OFF(TOKEN_HANDOFF) | OFF(ROW_GEMV))
+#define HEEDS                                                                                                \
+    (OFF(OVERLAP) | OFF(GRAPH) | OFF(TOKEN_HANDOFF) | OFF(ROW_GEMV) | OFF(KV_COALESCE) | OFF(GQA_PACK) | OFF(FIXED_BLOCK))
 
 #define ALONE "its control is not written"
 static const char *const keeps[N_ABLATIONS] = {
@@ -178,9 +179,6 @@ static const char *const keeps[N_ABLATIONS] = {
     [ABLATE_TILE_SELECT] = ALONE,
     [ABLATE_DEVICE_ROUTING] = ALONE,
     [ABLATE_REGISTER_SCAN] = ALONE,
-    [ABLATE_KV_COALESCE] = ALONE,
-    [ABLATE_GQA_PACK] = ALONE,
-    [ABLATE_FIXED_BLOCK] = ALONE,
     [ABLATE_WEIGHT_PREFETCH] = ALONE,
     [ABLATE_SELF_PROOF] = ALONE,
 };

@@ -180,6 +180,9 @@ int cuda_row_attn_token(cuda_run *r, uint16_t layer, lily_err *e)
 {
     cuda_attention a = attention_of(r, layer);
     a.work = cuda_workspace(r);
+    a.unpacked = r->plan->ablated & lily_bit(ABLATE_GQA_PACK);
+    a.scattered = r->plan->ablated & lily_bit(ABLATE_KV_COALESCE);
+    a.general = r->plan->ablated & lily_bit(ABLATE_FIXED_BLOCK);
     CU(cuda_attend_token(&a, cuda_overlaps(r), r->dev->stream));
     return LILY_OK;
 }
