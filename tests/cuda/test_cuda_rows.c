@@ -35,6 +35,14 @@ static void *peek(session *s, bool decode, unsigned slot, size_t n)
     return out;
 }
 
+/* No norm is left to be applied to the heads of DNG. */
+static void whole_heads(float *squares, size_t heads)
+{
+    const float one[CUDA_QUARTERS] = {CUDA_HEAD};
+    for (size_t i = 0; i < heads; i++)
+        assert_int_equal(cudaMemcpy(squares + i * CUDA_QUARTERS, one, sizeof one, cudaMemcpyHostToDevice), cudaSuccess);
+}
+
 /* The slot becomes ref's, so that the next stage's difference is its own. */
 static void replace(lily_exec *x, unsigned slot, const float *from, size_t n)
 {
@@ -44,6 +52,7 @@ static void replace(lily_exec *x, unsigned slot, const float *from, size_t n)
         assert_int_equal(cudaMemcpy(to, from, n * 4, cudaMemcpyHostToDevice), cudaSuccess);
         if (x->plan->max_tokens == 1 && (slot == SLOT_N || slot == SLOT_M))
             assert_int_equal(cudaMemcpy((float *)to + n, &no_tail, 4, cudaMemcpyHostToDevice), cudaSuccess);
+        if (slot == SLOT_DNG && cuda_leaves_squares(x->plan)) whole_heads((float *)to + n, n / CUDA_HEAD);
         return;
     }
     uint16_t *half = lily_calloc(n, sizeof *half);

@@ -183,6 +183,13 @@ static const char *const keeps[N_ABLATIONS] = {
     [ABLATE_SELF_PROOF] = ALONE,
 };
 
+bool cuda_leaves_squares(const lily_plan *p)
+{
+    for (uint32_t i = 0; i < p->n_stages; i++)
+        if (functions[p->stages[i].row] == cuda_row_scan) return true;
+    return false;
+}
+
 int cuda_run_row(cuda_run *r, lily_err *e) { return functions[r->stage->row](r, r->stage->layer, e); }
 
 /* ---- life ---- */

@@ -175,6 +175,9 @@ static inline void *cuda_workspace(const cuda_run *r) { return r->exec->memory +
 static inline bool cuda_overlaps(const cuda_run *r) { return r->dev->hopper && !(r->plan->ablated & lily_bit(ABLATE_OVERLAP)); }
 static inline bool cuda_does(const cuda_run *r, enum lily_step step) { return r->stage->steps & lily_bit(step); }
 
+/* Does DNG lack the norm's factors, which the squares behind it are for? */
+bool cuda_leaves_squares(const lily_plan *);
+
 /* Slots that are inputs of products. */
 bool cuda_is_product_input(unsigned slot);
 size_t cuda_slot_bytes(const lily_dev *, unsigned slot, const lily_config *, uint32_t tokens);

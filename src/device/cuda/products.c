@@ -6,6 +6,11 @@ static bool has_norm_tail(const cuda_run *r, unsigned slot)
     return r->plan->max_tokens == 1 && (slot == SLOT_N || slot == SLOT_M);
 }
 
+static const float *squares_of(const cuda_run *r, unsigned slot)
+{
+    return slot == SLOT_DNG && cuda_leaves_squares(r->plan) ? cuda_floats(r, slot) + lily_value_width(r->config) : NULL;
+}
+
 static bool takes_gemv(const cuda_run *r, const cuda_matrix *w)
 {
     return r->dev->hopper && !r->half && w->layout == CUDA_PACKED && w->bits == 4 && w->cols <= CUDA_GEMV_COLS && w->blocks <= CUDA_GEMV_BLOCKS;
@@ -16,16 +21,18 @@ static bool takes_gemm(const cuda_run *r, const cuda_matrix *w) { return r->half
 cuda_gemv cuda_gemv_of(const cuda_run *r, const cuda_matrix *w, unsigned in)
 {
     return (cuda_gemv){.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .in = cuda_floats(r, in),
-                       .norm_tail = has_norm_tail(r, in), .eps = r->config->eps};
+                       .squares = squares_of(r, in), .norm_tail = has_norm_tail(r, in), .eps = r->config->eps};
 }
 
-int cuda_project_from(cuda_run *r, const cuda_matrix *w, const void *in, bool norm_tail, uint32_t n, float *out,
-                      size_t stride, size_t at, lily_err *e)
+/* squares: of the heads of `in`, or NULL. */
+static int project(cuda_run *r, const cuda_matrix *w, const void *in, bool norm_tail, const float *squares, uint32_t n,
+                   float *out, size_t stride, size_t at, lily_err *e)
 {
     cudaStream_t s = r->dev->stream;
     if (takes_gemv(r, w) && n == 1) {
         const cuda_gemv a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in,
-                             .section = {{out + at, 0, w->rows}}, .norm_tail = norm_tail, .eps = r->config->eps};
+                             .section = {{out + at, 0, w->rows}}, .squares = squares, .norm_tail = norm_tail,
+                             .eps = r->config->eps};
         CU(cuda_gemv_plain(&a, cuda_overlaps(r), s));
     } else if (takes_gemm(r, w)) {
         const cuda_gemm a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in, .n = n,
@@ -33,15 +40,22 @@ int cuda_project_from(cuda_run *r, const cuda_matrix *w, const void *in, bool no
         CU(cuda_gemm_many(&a, s));
     } else {
         const cuda_product_args a = {.w = *w, .in = in, .out = out, .in_stride = w->cols, .out_stride = stride, .out_at = at,
-                                     .n = n, .divide = 1, .eps = r->config->eps, .half = r->half, .norm_tail = norm_tail};
+                                     .n = n, .divide = 1, .eps = r->config->eps, .half = r->half, .norm_tail = norm_tail,
+                                     .squares = squares};
         CU(cuda_product(&a, s));
     }
     return LILY_OK;
 }
 
+int cuda_project_from(cuda_run *r, const cuda_matrix *w, const void *in, bool norm_tail, uint32_t n, float *out,
+                      size_t stride, size_t at, lily_err *e)
+{
+    return project(r, w, in, norm_tail, NULL, n, out, stride, at, e);
+}
+
 int cuda_project(cuda_run *r, const cuda_matrix *w, unsigned in, float *out, size_t stride, size_t at, lily_err *e)
 {
-    return cuda_project_from(r, w, cuda_slot(r, in), has_norm_tail(r, in), r->tokens, out, stride, at, e);
+    return project(r, w, cuda_slot(r, in), has_norm_tail(r, in), squares_of(r, in), r->tokens, out, stride, at, e);
 }
 
 int cuda_project_row(cuda_run *r, const cuda_target *targets, uint32_t n, unsigned in, lily_err *e)

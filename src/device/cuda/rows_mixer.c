@@ -45,6 +45,7 @@ static cuda_delta delta_of(const cuda_run *r, uint16_t layer)
                         .g = maybe(r, SLOT_G),
                         .dn = maybe(r, SLOT_DN),
                         .dng = maybe(r, SLOT_DNG),
+                        .squares = cuda_leaves_squares(r->plan) ? cuda_floats(r, SLOT_DNG) + lily_value_width(c) : NULL,
                         .tokens = r->tokens,
                         .k_heads = c->lin_k_heads,
                         .v_heads = c->lin_v_heads,

@@ -18,6 +18,7 @@ size_t cuda_slot_bytes(const lily_dev *d, unsigned slot, const lily_config *c, u
     (void)d;
     const size_t n = (size_t)lily_slot_elements(slot, c, tokens);
     if (tokens > 1) return n * (cuda_is_product_input(slot) ? 2 : 4);
+    if (slot == SLOT_DNG) return 4 * (n + (size_t)c->lin_v_heads * CUDA_QUARTERS);
     return 4 * (n + (slot == SLOT_N || slot == SLOT_M ? cuda_norm_tail() : 0));
 }
 
@@ -400,6 +401,34 @@ int cuda_wait(lily_dev *d, uint64_t ticket, lily_done *done, uint32_t n_lanes, l
 
 /* ---- a look inside ---- */
 
+/* A norm that was left to be applied: see cuda_norm_tail. */
+static int apply_norm(float *x, size_t n, const uint8_t *behind, const lily_config *c, lily_err *e)
+{
+    float tail[1 + 1024];
+    uint32_t parts;
+    CU(cudaMemcpy(tail, behind, sizeof tail, cudaMemcpyDeviceToHost));
+    memcpy(&parts, tail, sizeof parts);
+    double sum = 0;
+    for (uint32_t i = 0; i < parts; i++) sum += (double)tail[1 + i];
+    const float scale = parts ? (float)(1 / sqrt(sum / c->hidden + (double)c->eps)) : 1;
+    for (size_t i = 0; i < n; i++) x[i] *= scale;
+    return LILY_OK;
+}
+
+/* The same of each head of DNG. */
+static int apply_squares(float *x, size_t n, const uint8_t *behind, const lily_config *c, lily_err *e)
+{
+    for (size_t head = 0; head < n / CUDA_HEAD; head++) {
+        float part[CUDA_QUARTERS];
+        CU(cudaMemcpy(part, behind + head * sizeof part, sizeof part, cudaMemcpyDeviceToHost));
+        double sum = 0;
+        for (int i = 0; i < CUDA_QUARTERS; i++) sum += (double)part[i];
+        const float scale = (float)(1 / sqrt(sum / CUDA_HEAD + (double)c->eps));
+        for (int i = 0; i < CUDA_HEAD; i++) x[head * CUDA_HEAD + (size_t)i] *= scale;
+    }
+    return LILY_OK;
+}
+
 int cuda_peek(lily_dev *d, lily_exec *x, unsigned slot, void *dst, size_t room, lily_err *e)
 {
     const lily_config *c = x->weights->model->config;
@@ -421,15 +450,7 @@ int cuda_peek(lily_dev *d, lily_exec *x, unsigned slot, void *dst, size_t room, 
         return LILY_OK;
     }
     CU(cudaMemcpy(dst, at, n * 4, cudaMemcpyDeviceToHost));
+    if (slot == SLOT_DNG && cuda_leaves_squares(x->plan)) return apply_squares(dst, n, at + n * 4, c, e);
     if (x->plan->max_tokens > 1 || (slot != SLOT_N && slot != SLOT_M)) return LILY_OK;
-    /* A norm that was left to be applied. */
-    float tail[1 + 1024];
-    uint32_t parts;
-    CU(cudaMemcpy(tail, at + n * 4, sizeof tail, cudaMemcpyDeviceToHost));
-    memcpy(&parts, tail, sizeof parts);
-    double sum = 0;
-    for (uint32_t i = 0; i < parts; i++) sum += (double)tail[1 + i];
-    const float scale = parts ? (float)(1 / sqrt(sum / c->hidden + (double)c->eps)) : 1;
-    for (size_t i = 0; i < n; i++) ((float *)dst)[i] *= scale;
-    return LILY_OK;
+    return apply_norm(dst, n, at + n * 4, c, e);
 }

@@ -73,6 +73,13 @@ __device__ inline float norm_scale(const float *n, uint32_t width, float eps)
     return rsqrtf(warp_sum(sum) / width + eps);
 }
 
+/* The same of a head of DNG. */
+__device__ inline float head_scale(const float *squares, uint32_t head, float eps)
+{
+    const float4 s = __ldcg((const float4 *)squares + head);
+    return rsqrtf((s.x + s.y + s.z + s.w) / CUDA_HEAD + eps);
+}
+
 /* ---- launching ---- */
 
 /* Shared memory that a block may ask for: 227 KiB on Hopper, 163 on 8.0, 99 on 8.6, 8.9 and 12.0. */
@@ -98,6 +105,12 @@ template <typename K> static cudaError_t allow_shared(K kernel, size_t bytes, si
     return e;
 }
 
+/* Rows of one token have a block on every multiprocessor, with work or without, and shared memory of which two blocks
+ * fit one, but not three: beside each block there is room for just one of the next kernel.  Otherwise two of those
+ * crowd where there is room first, and what they do takes twice as long. */
+enum { TOKEN_BLOCKS = 132, TOKEN_SHARED = 80 * 1024 };
+static inline size_t token_shared(size_t bytes) { return bytes > TOKEN_SHARED ? bytes : (size_t)TOKEN_SHARED; }
+
 /* ---- programmatic dependent launch ---- */
 
 /* Nothing where it does not exist: kernels are then launched in order. */
@@ -114,8 +127,7 @@ __device__ inline void dependency_launch()
 #endif
 }
 
-/* early: before the kernel before it has ended, once all its blocks have called dependency_launch.  They do so when what
- * was before them has ended and not earlier: blocks launched while others leave would crowd where there is room first. */
+/* early: before the kernel before it has ended, once all its blocks have called dependency_launch. */
 template <typename... P, typename... A>
 static cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, unsigned cluster, bool early,
                           cudaStream_t stream, A... args)

@@ -39,7 +39,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void gemv(const __grid_cons
     uint64_t *full = (uint64_t *)(part + tiles_at_most * GEMV_WARPS * 16), *empty = full + SLOTS;
     float *scale = (float *)(empty + SLOTS);
     const uint32_t tid = threadIdx.x, warp = tid >> 5;
-    const uint32_t tiles = (a.blocks - blockIdx.x + gridDim.x - 1) / gridDim.x;
+    const uint32_t tiles = (a.blocks + gridDim.x - 1 - blockIdx.x) / gridDim.x;
 
     if (tid == 0) {
         for (uint32_t i = 0; i < slots; i++) barrier_init(full + i, 1), barrier_init(empty + i, GEMV_WARPS);
@@ -55,7 +55,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void gemv(const __grid_cons
         const float s = a.norm_tail ? norm_scale(a.in, a.cols, a.eps) : 1.f;
         if ((tid & 31) == 0) *scale = s;
     }
-    vector_load<2 * SETS>(v, a.in, a.cols);
+    vector_load<2 * SETS>(v, a.in, a.cols, a.squares, a.eps);
     __syncthreads();
 
     Fragment f;
@@ -107,12 +107,12 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void gemv(const __grid_cons
 template <int SETS, bool RESIDUAL>
 static cudaError_t launch_gemv(const cuda_gemv *a, const Residual &r, bool early, cudaStream_t s)
 {
-    const uint32_t each = (a->blocks + 131) / 132, grid = (a->blocks + each - 1) / each;
-    const size_t shared = gemv_shared(a->cols / CUDA_CHUNK_COLS, each);
+    const uint32_t each = ceil_div(a->blocks, TOKEN_BLOCKS);
+    const size_t shared = token_shared(gemv_shared(a->cols / CUDA_CHUNK_COLS, each));
     if (each > TILES_AT_MOST || shared > 227 * 1024) return cudaErrorInvalidValue;
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(gemv<SETS, RESIDUAL>, shared, allowed);
-    return e != cudaSuccess ? e : launch(gemv<SETS, RESIDUAL>, grid, GEMV_THREADS, shared, 1, early, s, *a, r, each);
+    return e != cudaSuccess ? e : launch(gemv<SETS, RESIDUAL>, TOKEN_BLOCKS, GEMV_THREADS, shared, 1, early, s, *a, r, each);
 }
 
 cudaError_t cuda_gemv_plain(const cuda_gemv *a, bool early, cudaStream_t s)

@@ -39,15 +39,15 @@ __device__ inline int plane_of(int &x)
 
 /* Columns 2p and 2p + 1, by whole warps so that 32 neighbours are a group.  Of 16 neighbours (32 columns) thread i and
  * thread i + 8 have bytes of the same words: see code_byte for which columns a lane multiplies at once. */
-__device__ inline void vector_put(const Vector &v, uint32_t p, float a, float b)
+__device__ inline void vector_put(const Vector &v, uint32_t p, float a, float b, float factor = 1.f)
 {
     const float most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(fmaxf(fabsf(a), fabsf(b)))));
     const float to_int = most > 1e-30f ? (float)LARGEST / most : 0.f, scale = most > 1e-30f ? most / (float)LARGEST : 0.f;
     int x = __float2int_rn(a * to_int), y = __float2int_rn(b * to_int);
     const int sum = __reduce_add_sync(~0u, x + y);
     if ((threadIdx.x & 31) == 0) {
-        v.sums[p / 32] = scale * (float)sum;
-        v.scales[p / 32] = scale;
+        v.sums[p / 32] = scale * factor * (float)sum;
+        v.scales[p / 32] = scale * factor;
     }
     const uint32_t chunk = p / 64, t = p % 64 / 16, q = p % 8;
     uint32_t *to = v.words + (chunk * PLANES * 4 + (q & 3)) * 8 + 2 * t + (q >> 2);
@@ -60,19 +60,23 @@ __device__ inline void vector_put(const Vector &v, uint32_t p, float a, float b)
     }
 }
 
-/* x [cols] that an earlier kernel wrote, of at most AT_ONCE * 2 * GEMV_THREADS columns: asked for at once. */
-template <int AT_ONCE> __device__ inline void vector_load(const Vector &v, const float *x, uint32_t cols)
+/* x [cols] that an earlier kernel wrote, of at most AT_ONCE * 2 * GEMV_THREADS columns: asked for at once.  squares: of
+ * its heads, or NULL. */
+template <int AT_ONCE>
+__device__ inline void vector_load(const Vector &v, const float *x, uint32_t cols, const float *squares = NULL, float eps = 0)
 {
     float2 f[AT_ONCE];
+    float factor[AT_ONCE];
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++) {
         const uint32_t p = threadIdx.x + i * GEMV_THREADS;
         f[i] = p < cols / 2 ? __ldcg((const float2 *)x + p) : make_float2(0, 0);
+        factor[i] = squares && p < cols / 2 ? head_scale(squares, p / (CUDA_HEAD / 2), eps) : 1.f;
     }
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++) {
         const uint32_t p = threadIdx.x + i * GEMV_THREADS;
-        if (p < cols / 2) vector_put(v, p, f[i].x, f[i].y);
+        if (p < cols / 2) vector_put(v, p, f[i].x, f[i].y, factor[i]);
     }
 }
 

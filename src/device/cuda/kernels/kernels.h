@@ -105,6 +105,10 @@ cudaError_t cuda_unpack(const cuda_matrix *, uint32_t expert, uint8_t *codes, ui
  * normed; else they are x * weight, and 1 / sqrt(sum / H + eps) is still to be multiplied. */
 static inline size_t cuda_norm_tail(void) { return 1 + 1024; }
 
+/* Behind the values of DNG, if cuda_delta_token made them: of each quarter of a head the sum of squares of what the gated
+ * norm is to scale; 1 / sqrt(sum of four / 128 + eps) is still to be multiplied to the head. */
+enum { CUDA_QUARTERS = 4, CUDA_HEAD = 128 };
+
 /* y[t] = norm(x[t]) * weight.  half: bf16 out, else f32 with a tail of 0 when `tail` is set. */
 cudaError_t cuda_rms_norm(const float *x, const float *weight, void *y, uint32_t width, uint32_t tokens, float eps,
                           bool half, bool tail, cudaStream_t);
@@ -125,6 +129,7 @@ typedef struct cuda_product_args {
     float eps;
     bool half;                  /* `in` is bf16 */
     bool norm_tail;             /* `in` has one */
+    const float *squares;       /* of the heads of `in`, or NULL */
 } cuda_product_args;
 cudaError_t cuda_product(const cuda_product_args *, cudaStream_t);
 
@@ -160,6 +165,7 @@ typedef struct cuda_delta {
     const float *qkv, *z, *ba;  /* slots */
     float *u, *qk, *g, *dn;
     void *dng;
+    float *squares;             /* [v_heads][CUDA_QUARTERS], of cuda_delta_token */
     uint32_t tokens, k_heads, v_heads, dk, dv, taps;
     float eps;
     bool half;                  /* dng is bf16 */
@@ -174,7 +180,7 @@ cudaError_t cuda_save_tails(const cuda_delta *, cudaStream_t);
 /* All five of many tokens, heads of 128 and four taps; slots between them lie in `work`. */
 cudaError_t cuda_delta_many(const cuda_delta *, float *work, void *blocks, cudaStream_t);
 size_t cuda_delta_many_room(uint32_t tokens, uint32_t k_heads, uint32_t v_heads);
-/* All five of one token, heads of 128 and four taps. */
+/* All five of one token, heads of 128 and four taps; dng without the norm's factor, for which `squares` are. */
 cudaError_t cuda_delta_token(const cuda_delta *, bool early, cudaStream_t);
 
 /* The delta rule alone of many tokens, from qk, u and g to dn, in blocks of 64 tokens on tensor cores: heads of 128, one
@@ -253,6 +259,7 @@ typedef struct cuda_gemv {
     uint32_t cols, blocks, n_sections;
     cuda_section section[CUDA_MAX_SECTIONS];
     const float *in;
+    const float *squares;       /* of the heads of `in`, or NULL */
     bool norm_tail;             /* of in */
     uint32_t pair;              /* rows of pairs: the second matrix's results begin so far behind the first's; 0: none */
     float eps;

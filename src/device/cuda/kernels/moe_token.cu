@@ -60,6 +60,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid
     __shared__ float scale;
     const uint32_t chunks = a.hidden / CUDA_CHUNK_COLS, tid = threadIdx.x, warp = tid >> 5;
     const uint32_t router_tiles = (a.experts + 15) / 16;
+    const bool idle = blockIdx.x > router_tiles + a.shared_inter / 8;
     const uint8_t *from;
     uint32_t bits = 4, tile = blockIdx.x;
     if (tile < router_tiles) {
@@ -73,7 +74,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid
     const Vector v = vector_at(shared, chunks);
     float *part = vector_end(v, chunks);
     uint8_t *codes = (uint8_t *)(part + GEMV_WARPS * 16);
-    if (tid == 0) {
+    if (tid == 0 && !idle) {
         barrier_init(&full, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         barrier_expect(&full, tile_bytes);
@@ -87,6 +88,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid
     }
     vector_load<2>(v, a.m, a.hidden);
     __syncthreads();
+    if (idle) return;
     barrier_wait(&full, 0);
     float row0 = 0, row1 = 0;
     for (uint32_t c = warp; c < chunks; c += GEMV_WARPS) {
@@ -111,11 +113,11 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid
 cudaError_t cuda_moe_route(const cuda_moe_token *a, bool early, cudaStream_t s)
 {
     const uint32_t chunks = a->hidden / CUDA_CHUNK_COLS;
-    const size_t shared = vector_bytes(chunks) + GEMV_WARPS * 16 * 4 + chunks * CUDA_CHUNK_BYTES(8);
+    const size_t shared = token_shared(vector_bytes(chunks) + GEMV_WARPS * 16 * 4 + chunks * CUDA_CHUNK_BYTES(8));
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(moe_route, shared, allowed);
-    const uint32_t grid = (a->experts + 15) / 16 + 1 + a->shared_inter / 8;
-    return e != cudaSuccess ? e : launch(moe_route, grid, GEMV_THREADS, shared, 1, early, s, *a);
+    const uint32_t busy = (a->experts + 15) / 16 + 1 + a->shared_inter / 8;
+    return e != cudaSuccess ? e : launch(moe_route, max(busy, (uint32_t)TOKEN_BLOCKS), GEMV_THREADS, shared, 1, early, s, *a);
 }
 
 /* ---- up: gate, up and activation of the chosen experts ---- */
@@ -128,7 +130,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_up(const __grid_co
     __shared__ float scale;
     const uint32_t chunks = a.hidden / CUDA_CHUNK_COLS, tile_bytes = chunks * CUDA_CHUNK_BYTES(4);
     const uint32_t tid = threadIdx.x, warp = tid >> 5, blocks = a.inter / 8, all = a.top_k * blocks;
-    const uint32_t first = blockIdx.x * each, tiles = min(each, all - first);
+    const uint32_t first = min(blockIdx.x * each, all), tiles = min(each, all - first);
     const Vector v = vector_at(shared + each * tile_bytes, chunks);
     float *part = vector_end(v, chunks);
     if (tid == 0) {
@@ -179,13 +181,12 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_up(const __grid_co
 
 cudaError_t cuda_moe_up(const cuda_moe_token *a, bool early, cudaStream_t s)
 {
-    const uint32_t chunks = a->hidden / CUDA_CHUNK_COLS, all = a->top_k * (a->inter / 8), each = (all + 131) / 132;
-    const size_t shared = (size_t)each * chunks * CUDA_CHUNK_BYTES(4) + vector_bytes(chunks) + each * GEMV_WARPS * 16 * 4;
+    const uint32_t chunks = a->hidden / CUDA_CHUNK_COLS, all = a->top_k * (a->inter / 8), each = ceil_div(all, TOKEN_BLOCKS);
+    const size_t shared = token_shared((size_t)each * chunks * CUDA_CHUNK_BYTES(4) + vector_bytes(chunks) + each * GEMV_WARPS * 16 * 4);
     if (each > 8 || shared > 226 * 1024) return cudaErrorInvalidValue;
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(moe_up, shared, allowed);
-    const uint32_t grid = (all + each - 1) / each;
-    return e != cudaSuccess ? e : launch(moe_up, grid, GEMV_THREADS, shared, 1, early, s, *a, each);
+    return e != cudaSuccess ? e : launch(moe_up, TOKEN_BLOCKS, GEMV_THREADS, shared, 1, early, s, *a, each);
 }
 
 /* ---- down: the chosen and the shared expert, the residual, and the next norm ---- */
@@ -199,9 +200,11 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
     __shared__ Chosen chosen;
     const uint32_t each = a.inter / CUDA_CHUNK_COLS, last = a.shared_inter / CUDA_CHUNK_COLS;
     const uint32_t routed = a.top_k * each, units = routed + last, tid = threadIdx.x, warp = tid >> 5;
+    const uint32_t blocks = (a.hidden + 15) / 16;
     const Vector v = vector_at(shared + units * CUDA_CHUNK_BYTES(4), units);
     float *part = vector_end(v, units);
-    if (tid == 0) {
+    const bool idle = blockIdx.x >= blocks;
+    if (tid == 0 && !idle) {
         barrier_init(full, 1), barrier_init(full + 1, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         barrier_expect(full + 1, last * CUDA_CHUNK_BYTES(4));
@@ -215,12 +218,12 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
     } else {
         choose_experts(&chosen, a.rl, a.experts, a.top_k);
     }
-    if (warp == 0) {
+    if (warp == 0 && !idle) {
         const uint32_t bytes = each * CUDA_CHUNK_BYTES(4);
         if (tid == 0) barrier_expect(full, a.top_k * bytes);
         __syncwarp();
         if (tid < a.top_k)
-            bulk_copy(shared + tid * bytes, a.ex_down + ((size_t)chosen.id[tid] * gridDim.x + blockIdx.x) * bytes, bytes, full);
+            bulk_copy(shared + tid * bytes, a.ex_down + ((size_t)chosen.id[tid] * blocks + blockIdx.x) * bytes, bytes, full);
         if (!a.chosen) weigh_experts(&chosen, a.top_k);
     }
     if (!a.chosen) dependency_wait();
@@ -239,10 +242,12 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
     }
     const float gate = __ldcg(a.sg);
     __syncthreads();
-    barrier_wait(full, 0);
-    barrier_wait(full + 1, 0);
+    if (!idle) {
+        barrier_wait(full, 0);
+        barrier_wait(full + 1, 0);
+    }
     float row0 = 0, row1 = 0;
-    for (uint32_t u = warp; u < units; u += GEMV_WARPS) {
+    for (uint32_t u = warp; u < units && !idle; u += GEMV_WARPS) {
         const uint8_t *chunk = shared + u * CUDA_CHUNK_BYTES(4);
         const float weight = u < routed ? chosen.weight[u / each] : gate;
         Fragment f;
@@ -271,10 +276,9 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
 cudaError_t cuda_moe_down(const cuda_moe_token *a, bool early, cudaStream_t s)
 {
     const uint32_t units = a->top_k * (a->inter / CUDA_CHUNK_COLS) + a->shared_inter / CUDA_CHUNK_COLS;
-    const size_t shared = units * CUDA_CHUNK_BYTES(4) + vector_bytes(units) + GEMV_WARPS * 16 * 4;
+    const size_t shared = token_shared(units * CUDA_CHUNK_BYTES(4) + vector_bytes(units) + GEMV_WARPS * 16 * 4);
     if (shared > 226 * 1024) return cudaErrorInvalidValue;
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(moe_down, shared, allowed);
-    const uint32_t grid = (a->hidden + 15) / 16;
-    return e != cudaSuccess ? e : launch(moe_down, grid, GEMV_THREADS, shared, 1, early, s, *a);
+    return e != cudaSuccess ? e : launch(moe_down, TOKEN_BLOCKS, GEMV_THREADS, shared, 1, early, s, *a);
 }

@@ -18,7 +18,7 @@ static __device__ void row_times(const cuda_product_args &a, uint32_t expert, ui
             in[v] = (size_t)((a.order ? (uint32_t)a.order[i] : i) / a.divide) * a.in_stride;
         }
         for (uint32_t c = lane; c < a.w.cols; c += 32) {
-            const float w = weight_at(a.w, expert, row, c);
+            const float w = weight_at(a.w, expert, row, c) * (a.squares ? head_scale(a.squares, c / CUDA_HEAD, a.eps) : 1.f);
 #pragma unroll
             for (int v = 0; v < AT_ONCE; v++) sum[v] += w * load_act(a.in, in[v] + c, a.half);
         }
