@@ -171,14 +171,14 @@ static cuda_row_fn *const functions[] = {
 
 /* Beside those of rows: what reads plan->ablated. */
 #define HEEDS                                                                                                \
-    (OFF(OVERLAP) | OFF(GRAPH) | OFF(TOKEN_HANDOFF) | OFF(ROW_GEMV) | OFF(KV_COALESCE) | OFF(GQA_PACK) | OFF(FIXED_BLOCK))
+    (OFF(OVERLAP) | OFF(GRAPH) | OFF(TOKEN_HANDOFF) | OFF(ROW_GEMV) | OFF(REGISTER_SCAN) | OFF(KV_COALESCE) |   \
+     OFF(GQA_PACK) | OFF(FIXED_BLOCK))
 
 #define ALONE "its control is not written"
 static const char *const keeps[N_ABLATIONS] = {
     [ABLATE_FUSED_DEQUANT] = ALONE,
     [ABLATE_TILE_SELECT] = ALONE,
     [ABLATE_DEVICE_ROUTING] = ALONE,
-    [ABLATE_REGISTER_SCAN] = ALONE,
     [ABLATE_WEIGHT_PREFETCH] = ALONE,
     [ABLATE_SELF_PROOF] = ALONE,
 };

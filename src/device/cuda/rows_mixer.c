@@ -84,7 +84,8 @@ size_t cuda_scan_workspace(const lily_dev *d, const lily_config *c, uint32_t tok
 
 int cuda_row_scan_many(cuda_run *r, uint16_t layer, lily_err *e)
 {
-    const cuda_delta d = delta_of(r, layer);
+    cuda_delta d = delta_of(r, layer);
+    d.through_memory = r->plan->ablated & lily_bit(ABLATE_REGISTER_SCAN);
     CU(cuda_delta_many(&d, cuda_workspace(r), NULL, r->dev->stream));
     return LILY_OK;
 }

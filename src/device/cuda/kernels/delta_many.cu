@@ -161,6 +161,19 @@ static __device__ float scan_step(float4 (&held)[4], const Operands &o)
     return o.g * sq + change * o.kq;
 }
 
+/* The state to memory and back, as a scan does that takes a block of tokens at a time. */
+static __device__ void pass_through_memory(float4 (&held)[4], float *s)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) __stcg((float4 *)(s + i * 32), held[i]);
+    __threadfence();
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 4; i++) held[i] = __ldcg((const float4 *)(s + i * 32));
+}
+
+/* Not HELD: the control for holding the state in registers through all tokens; it leaves them every 2 RUN tokens. */
+template <bool HELD>
 static __global__ __launch_bounds__(THREADS) void delta_scan(const __grid_constant__ cuda_delta d, uint32_t width)
 {
     __shared__ __align__(16) Tile tiles[2];
@@ -200,6 +213,7 @@ static __global__ __launch_bounds__(THREADS) void delta_scan(const __grid_consta
             next_mark = mark < n_marks ? d.lane->mark_at[mark] : 0;
         }
         __syncthreads();
+        if (!HELD && turn) pass_through_memory(held, s);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) *(float4 *)(s + i * 32) = held[i];
@@ -229,8 +243,10 @@ cudaError_t cuda_delta_many(const cuda_delta *given, float *work, void *blocks, 
     if (e != cudaSuccess) return e;
     if (blocks && d.tokens >= LEAST_BLOCKS)
         e = cuda_delta_chunk(&d, blocks, s);
+    else if (d.through_memory)
+        delta_scan<false><<<d.v_heads * 4, THREADS, 0, s>>>(d, width);
     else
-        delta_scan<<<d.v_heads * 4, THREADS, 0, s>>>(d, width);
+        delta_scan<true><<<d.v_heads * 4, THREADS, 0, s>>>(d, width);
     if (e != cudaSuccess) return e;
     return cuda_gnorm(&d, s);
 }

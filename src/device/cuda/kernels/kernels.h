@@ -169,6 +169,7 @@ typedef struct cuda_delta {
     uint32_t tokens, k_heads, v_heads, dk, dv, taps;
     float eps;
     bool half;                  /* dng is bf16 */
+    bool through_memory;        /* cuda_delta_many, token by token: the state leaves registers again and again */
 } cuda_delta;
 cudaError_t cuda_conv(const cuda_delta *, cudaStream_t);
 cudaError_t cuda_qk_l2(const cuda_delta *, cudaStream_t);
