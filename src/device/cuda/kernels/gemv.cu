@@ -41,6 +41,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void gemv(const __grid_cons
     const uint32_t tid = threadIdx.x, warp = tid >> 5;
     const uint32_t tiles = (a.blocks + gridDim.x - 1 - blockIdx.x) / gridDim.x;
 
+    if (a.patient) dependency_wait();
     if (tid == 0) {
         for (uint32_t i = 0; i < slots; i++) barrier_init(full + i, 1), barrier_init(empty + i, GEMV_WARPS);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -151,6 +152,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 1) void gemv_head(const __grid
     const uint32_t tiles = first < a.blocks ? (a.blocks - first + warps - 1) / warps : 0;
     const size_t tile_bytes = (size_t)chunks * CUDA_CHUNK_BYTES(4), jump = (warps - 1) * tile_bytes;
     Walk ask = {a.chunks + first * tile_bytes, 0, tiles * chunks};
+    if (a.patient) dependency_wait();
     Codes c[AHEAD];
 #pragma unroll
     for (int k = 0; k < AHEAD; k++)

@@ -262,6 +262,7 @@ typedef struct cuda_gemv {
     const float *in;
     const float *squares;       /* of the heads of `in`, or NULL */
     bool norm_tail;             /* of in */
+    bool patient;               /* weights are not asked for before what came before has ended */
     uint32_t pair;              /* rows of pairs: the second matrix's results begin so far behind the first's; 0: none */
     float eps;
 } cuda_gemv;
@@ -284,6 +285,7 @@ typedef struct cuda_moe_token {
     uint32_t hidden, experts, top_k, inter, shared_inter;
     uint16_t router_bits, gate_bits;
     bool chosen;                /* cuda_moe_down takes topi and topw as they are */
+    bool patient;               /* as in cuda_gemv */
     float eps;
 } cuda_moe_token;
 /* rl = router m, sg = sigmoid(gate m), sh = the shared expert's hidden layer */

@@ -74,6 +74,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid
     const Vector v = vector_at(shared, chunks);
     float *part = vector_end(v, chunks);
     uint8_t *codes = (uint8_t *)(part + GEMV_WARPS * 16);
+    if (a.patient) dependency_wait();
     if (tid == 0 && !idle) {
         barrier_init(&full, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -204,6 +205,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
     const Vector v = vector_at(shared + units * CUDA_CHUNK_BYTES(4), units);
     float *part = vector_end(v, units);
     const bool idle = blockIdx.x >= blocks;
+    if (a.patient) dependency_wait();
     if (tid == 0 && !idle) {
         barrier_init(full, 1), barrier_init(full + 1, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
