@@ -171,7 +171,7 @@ static cuda_row_fn *const functions[] = {
 
 /* Beside those of rows: what reads plan->ablated. */
 #define HEEDS                                                                                                \
-    (OFF(OVERLAP) | OFF(GRAPH) | OFF(TOKEN_HANDOFF) | OFF(ROW_GEMV) | OFF(REGISTER_SCAN) | OFF(KV_COALESCE) |   \
+    (OFF(OVERLAP) | OFF(WEIGHT_PREFETCH) | OFF(GRAPH) | OFF(TOKEN_HANDOFF) | OFF(ROW_GEMV) | OFF(REGISTER_SCAN) | OFF(KV_COALESCE) |   \
      OFF(GQA_PACK) | OFF(FIXED_BLOCK))
 
 #define ALONE "its control is not written"
@@ -179,7 +179,6 @@ static const char *const keeps[N_ABLATIONS] = {
     [ABLATE_FUSED_DEQUANT] = ALONE,
     [ABLATE_TILE_SELECT] = ALONE,
     [ABLATE_DEVICE_ROUTING] = ALONE,
-    [ABLATE_WEIGHT_PREFETCH] = ALONE,
     [ABLATE_SELF_PROOF] = ALONE,
 };
 

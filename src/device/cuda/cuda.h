@@ -173,6 +173,8 @@ static inline int32_t *cuda_ints(const cuda_run *r, unsigned slot) { return cuda
 static inline void *cuda_workspace(const cuda_run *r) { return r->exec->memory + r->plan->workspace_at[r->stage->row]; }
 /* May a row of one token begin before the one before it has ended? */
 static inline bool cuda_overlaps(const cuda_run *r) { return r->dev->hopper && !(r->plan->ablated & lily_bit(ABLATE_OVERLAP)); }
+/* Does it then wait before it asks for weights? */
+static inline bool cuda_is_patient(const cuda_run *r) { return r->plan->ablated & lily_bit(ABLATE_WEIGHT_PREFETCH); }
 static inline bool cuda_does(const cuda_run *r, enum lily_step step) { return r->stage->steps & lily_bit(step); }
 
 /* Does DNG lack the norm's factors, which the squares behind it are for? */

@@ -21,7 +21,8 @@ static bool takes_gemm(const cuda_run *r, const cuda_matrix *w) { return r->half
 cuda_gemv cuda_gemv_of(const cuda_run *r, const cuda_matrix *w, unsigned in)
 {
     return (cuda_gemv){.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .in = cuda_floats(r, in),
-                       .squares = squares_of(r, in), .norm_tail = has_norm_tail(r, in), .eps = r->config->eps};
+                       .squares = squares_of(r, in), .norm_tail = has_norm_tail(r, in), .patient = cuda_is_patient(r),
+                       .eps = r->config->eps};
 }
 
 /* squares: of the heads of `in`, or NULL. */
@@ -31,7 +32,7 @@ static int project(cuda_run *r, const cuda_matrix *w, const void *in, bool norm_
     cudaStream_t s = r->dev->stream;
     if (takes_gemv(r, w) && n == 1) {
         const cuda_gemv a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in,
-                             .section = {{out + at, 0, w->rows}}, .squares = squares, .norm_tail = norm_tail,
+                             .section = {{out + at, 0, w->rows}}, .squares = squares, .norm_tail = norm_tail, .patient = cuda_is_patient(r),
                              .eps = r->config->eps};
         CU(cuda_gemv_plain(&a, cuda_overlaps(r), s));
     } else if (takes_gemm(r, w)) {

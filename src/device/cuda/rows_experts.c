@@ -244,6 +244,7 @@ static cuda_moe_token token_of(const cuda_run *r, uint16_t layer)
                             .shared_inter = c->shared_inter,
                             .router_bits = y->router.bits,
                             .gate_bits = y->shared_gate.bits,
+                            .patient = cuda_is_patient(r),
                             .eps = c->eps};
 }
 
