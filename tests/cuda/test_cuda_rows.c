@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
+#include "text/tokenizer.h"
 
 static const uint32_t lengths[] = {1, 2, 63, 64, 65, 200};
 enum { N_LENGTHS = sizeof lengths / sizeof *lengths, MOST = 208 };
@@ -219,41 +221,88 @@ static void check_reply(const opened *o, const char *name, uint64_t without, con
     close_session(&ref);
 }
 
+/* How a prompt of cuda's differs from ref's. */
+typedef struct apart {
+    double logits;              /* of the last token, of their norm */
+    double mean, size;          /* of the scores' differences, and of their magnitudes */
+    uint32_t same;              /* best tokens that are equal */
+} apart;
+
+static apart read_prompt(const opened *o, uint64_t without, const int32_t *tokens, uint32_t n, const char *name)
+{
+    session gpu, ref;
+    lily_done got, want;
+    open_session(&gpu, o, &lily_dev_cuda, gpu_variant, 0, without, 0);
+    open_session(&ref, o, &lily_dev_ref, NULL, 1, 0, 0);
+    const lily_lane lane = {.tokens = tokens, .n_tokens = n, .scored = tokens + 1};
+    float *a = gpu_run(&gpu, lane, false, &got), *b = gpu_run(&ref, lane, false, &want);
+    apart r = {.logits = distance(a, b, o->config.vocab)};
+    for (uint32_t t = 0; t < n; t++) {
+        const double d = (double)got.scores[t] - want.scores[t];
+        r.mean += d / n;
+        r.size += fabs(d) / n;
+        r.same += got.best[t] == want.best[t];
+    }
+    print_message("%s: logits off by %.2g of their norm, scores by %.2g on average and %.2g in size, %u of %u best equal\n", name,
+                  r.logits, r.mean, r.size, r.same, n);
+    lily_free(a);
+    lily_free(b);
+    close_session(&gpu);
+    close_session(&ref);
+    return r;
+}
+
+/* Random tokens are unlikely ones: their scores are far down, and differ by much. */
 static void whole_models_agree_with_ref(void **state)
 {
     (void)state;
     gpu_or_skip();
     for (int m = 0; m < N_MODELS; m++) {
         opened o;
-        session gpu, ref;
-        lily_done got, want;
         int32_t tokens[65];
         open_model(&o, gpu_models[m], 0, 0);
         gpu_tokens(&o, tokens, 65);
         const char *name = strrchr(gpu_models[m], '/') + 1;
         check_reply(&o, name, 0, tokens);
         check_reply(&o, name, all_switches(), tokens);
-        open_session(&gpu, &o, &lily_dev_cuda, gpu_variant, 0, 0, 0);
-        open_session(&ref, &o, &lily_dev_ref, NULL, 1, 0, 0);
-        const lily_lane lane = {.tokens = tokens, .n_tokens = 64, .scored = tokens + 1};
-        float *a = gpu_run(&gpu, lane, false, &got), *b = gpu_run(&ref, lane, false, &want);
-        double mean = 0;
-        int same = 0;
-        for (int t = 0; t < 64; t++) {
-            mean += ((double)got.scores[t] - want.scores[t]) / 64;
-            same += got.best[t] == want.best[t];
-        }
-        print_message("%s, prompt: logits off by %.2g of their norm, scores by %.2g on average, %d of 64 best equal\n", name,
-                      distance(a, b, o.config.vocab), mean, same);
-        gpu_expect(distance(a, b, o.config.vocab), 0.1, "%s, prompt, logits", name);
-        gpu_expect(fabs(mean), 0.06, "%s, prompt, scores", name);
-        gpu_expect(64 - same, 4, "%s, prompt, best", name);
-        lily_free(a);
-        lily_free(b);
-        close_session(&gpu);
-        close_session(&ref);
+        const apart r = read_prompt(&o, 0, tokens, 64, name);
+        gpu_expect(r.logits, 0.1, "%s, prompt, logits", name);
+        gpu_expect(r.size, 0.2, "%s, prompt, scores", name);
+        gpu_expect(64 - r.same, 4, "%s, prompt, best", name);
         close_model(&o);
     }
+    gpu_settle();
+}
+
+/* The demo model reads what it was made for, the delta rule in blocks of tokens and token by token. */
+static void scores_of_text(void **state)
+{
+    (void)state;
+    gpu_or_skip();
+    enum { N = 192 };
+    opened o;
+    lily_err e;
+    lily_tokenizer *tokenizer;
+    lily_buf text = {0};
+    lily_ids ids = {0};
+    open_model(&o, DEMO, 0, 0);
+    check_ok(lily_tokenizer_open(&tokenizer, DEMO, &e), &e);
+    check_ok(lily_file_read(&text, LILY_SOURCE_DIR "/tests/fixtures/eval.txt", 1 << 20, &e), &e);
+    check_ok(lily_encode(tokenizer, text.data, text.len < 2000 ? text.len : 2000, false, &ids, &e), &e);
+    assert_true(ids.n > N);
+    const uint64_t without[] = {0, lily_bit(ABLATE_MATRIX_SCAN)};
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "text, token by token" : "text, in blocks";
+        const apart r = read_prompt(&o, without[i], ids.id, N, name);
+        gpu_expect(r.logits, 0.03, "%s, logits", name);
+        gpu_expect(fabs(r.mean), 0.005, "%s, scores", name);
+        gpu_expect(r.size, 0.01, "%s, size of scores", name);
+        gpu_expect(N - r.same, 6, "%s, best", name);
+    }
+    lily_ids_free(&ids);
+    lily_buf_free(&text);
+    lily_tokenizer_free(tokenizer);
+    close_model(&o);
     gpu_settle();
 }
 
@@ -283,6 +332,6 @@ int main(int argc, char **argv)
 {
     if (argc > 1) gpu_variant = argv[1];
     const struct CMUnitTest tests[] = {cmocka_unit_test(layers_agree_with_ref), cmocka_unit_test(whole_models_agree_with_ref),
-                                       cmocka_unit_test(long_context)};
+                                       cmocka_unit_test(scores_of_text), cmocka_unit_test(long_context)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,11 @@
  *     A[i][j] = beta_i (k_i . k_j) exp(G_i - G_j) for j < i,   T = (I + A)^-1,   P[i][j] = (q_i . k_j) exp(G_i - G_j), j <= i
  *     V' = T beta (V - exp(G) K S^T),   O = exp(G) Q S^T + P V',   S = exp(G_last) S + (exp(G_last - G) V')^T K
  * T and P of all blocks are made at once (delta_triangles); the rest goes from block to block with 32 rows of a head's
- * state in a thread block's registers (delta_blocks).  Operands are bf16, the state as a sum of two; sums are float.
+ * state in a thread block's registers (delta_blocks).  Operands are fp16, which has eight times the precision of bf16; all of
+ * them but V and what comes of it are below 1 or not much above, and those saturate at 65,504.  Sums are float.
  * A block ends early where the state is to be kept (marks). */
+#include <cuda_fp16.h>
+
 #include "device/cuda/kernels/common.cuh"
 
 namespace {
@@ -36,8 +39,8 @@ __device__ inline Span span_of(const cuda_delta &d, uint32_t b)
 }
 
 struct Room {
-    uint16_t *keys;             /* bf16 [tokens][k, q][key heads][128] */
-    uint16_t *triangles;        /* bf16 [block][value head][T, P][64][64] */
+    uint16_t *keys;             /* fp16 [tokens][k, q][key heads][128] */
+    uint16_t *triangles;        /* fp16 [block][value head][T, P][64][64] */
     float *gates;               /* [block][value head][G, beta][64] */
 };
 
@@ -75,11 +78,23 @@ __device__ inline void load_a_turned(uint32_t (&r)[4], const uint16_t *at, uint3
     const uint32_t lane = threadIdx.x & 31;
     load4_turned(r, at + ((lane & 7) + (lane >> 4) * 8) * stride + (lane >> 3 & 1) * 8);
 }
+__device__ inline uint32_t pack_half(float low, float high)
+{
+    uint32_t r;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+__device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 /* Two products side by side. */
 __device__ inline void multiply2(float (&c)[2][4], const uint32_t (&a)[4], const uint32_t (&b)[4])
 {
-    mma16816(c[0], a[0], a[1], a[2], a[3], b[0], b[1]);
-    mma16816(c[1], a[0], a[1], a[2], a[3], b[2], b[3]);
+    multiply(c[0], a, b[0], b[1]);
+    multiply(c[1], a, b[2], b[3]);
 }
 
 /* ---- T and P ---- */
@@ -90,7 +105,7 @@ struct TriangleRoom {
     float sum[2][BLOCK], beta[2][BLOCK];
 };
 
-/* Rows as bf16 into shared memory, zeros behind the span, and for delta_blocks. */
+/* Rows as fp16 into shared memory, zeros behind the span, and for delta_blocks. */
 __device__ void take_keys(const cuda_delta &d, const Room &room, const Span &span, uint32_t key_head, TriangleRoom &s)
 {
     const uint32_t key_width = d.k_heads * HEAD;
@@ -100,7 +115,7 @@ __device__ void take_keys(const cuda_delta &d, const Room &room, const Span &spa
         if (t < span.count) {
             const size_t at = (size_t)(span.start + t) * 2 * key_width + key_head * HEAD + c;
             const float4 x = *(const float4 *)(d.qk + at + (which ? 0 : key_width));
-            v = make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w));
+            v = make_uint2(pack_half(x.x, x.y), pack_half(x.z, x.w));
             *(uint2 *)(room.keys + at + (which ? key_width : 0)) = v;
         }
         *(uint2 *)((which ? s.q : s.k) + t * WIDE + c) = v;
@@ -149,7 +164,7 @@ __device__ void invert(const float *a, uint32_t c, uint16_t *out)
             if (j + 3 < i) part[3] -= row.w * t[j + 3];
         }
         t[i] = (part[0] + part[1]) + (part[2] + part[3]);
-        out[i * BLOCK + c] = float_bf16(t[i]);
+        out[i * BLOCK + c] = (uint16_t)pack_half(t[i], 0);
     }
 }
 
@@ -193,7 +208,7 @@ __global__ __launch_bounds__(128) void delta_triangles(const __grid_constant__ c
                     w[i] = qk[n / 2][n & 1][h * 2 + i] * decay;
                 }
                 *(float2 *)(s.a[r] + row * (BLOCK + 4) + column) = make_float2(a[0], a[1]);
-                *(uint32_t *)(p + row * BLOCK + column) = pack_bf16(w[0], w[1]);
+                *(uint32_t *)(p + row * BLOCK + column) = pack_half(w[0], w[1]);
             }
     }
     __syncthreads();
@@ -210,7 +225,7 @@ struct Stage {
 };
 struct BlockRoom {
     Stage stage[2];
-    uint16_t high[ROWS * WIDE], low[ROWS * WIDE];       /* the state */
+    uint16_t state[ROWS * WIDE];
     uint16_t rest[BLOCK * NARROW], fresh[BLOCK * NARROW], faded[BLOCK * NARROW];       /* beta(V - …), V', exp(G_last - G) V' */
 };
 
@@ -252,9 +267,7 @@ __device__ inline void share_state(const Held &held, BlockRoom &s)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const uint32_t at = (m * 16 + g + h * 8) * WIDE + warp * 16 + n * 8 + 2 * j;
-                const uint32_t high = pack_bf16(held[m][n][2 * h], held[m][n][2 * h + 1]);
-                *(uint32_t *)(s.high + at) = high;
-                *(uint32_t *)(s.low + at) = pack_bf16(held[m][n][2 * h] - bf_lo(high), held[m][n][2 * h + 1] - bf_hi(high));
+                *(uint32_t *)(s.state + at) = pack_half(held[m][n][2 * h], held[m][n][2 * h + 1]);
             }
 }
 __device__ inline void move_state(Held &held, float *state, bool load)
@@ -281,14 +294,12 @@ __device__ inline void times_state(float (&x)[2][2][4], const uint16_t *rows, co
 {
 #pragma unroll
     for (int step = 0; step < HEAD / 16; step++) {
-        uint32_t a[4], high[4], low[4];
+        uint32_t a[4], b[4];
         load_a(a, rows + step * 16, WIDE);
 #pragma unroll
         for (int n = 0; n < 2; n++) {
-            load_b(high, s.high + n * 16 * WIDE + step * 16, WIDE);
-            load_b(low, s.low + n * 16 * WIDE + step * 16, WIDE);
-            multiply2(x[n], a, low);
-            multiply2(x[n], a, high);
+            load_b(b, s.state + n * 16 * WIDE + step * 16, WIDE);
+            multiply2(x[n], a, b);
         }
     }
 }
@@ -366,7 +377,7 @@ __global__ __launch_bounds__(256, 1) void delta_blocks(const __grid_constant__ c
             each_pair(x, tile, [&](uint32_t row, uint32_t column, float &y, float &z) {
                 const float fade = expf(t.gates[row]), beta = t.gates[BLOCK + row];
                 const float2 v = *(const float2 *)(t.v + row * NARROW + column);
-                *(uint32_t *)(s.rest + row * NARROW + column) = pack_bf16(beta * (v.x - fade * y), beta * (v.y - fade * z));
+                *(uint32_t *)(s.rest + row * NARROW + column) = pack_half(beta * (v.x - fade * y), beta * (v.y - fade * z));
                 y = z = 0;
             });
         else
@@ -379,8 +390,8 @@ __global__ __launch_bounds__(256, 1) void delta_blocks(const __grid_constant__ c
             times_triangle(x, t.t, tile, s.rest);
             each_pair(x, tile, [&](uint32_t row, uint32_t column, float &y, float &z) {
                 const float fade = expf(t.gates[BLOCK - 1] - t.gates[row]);
-                *(uint32_t *)(s.fresh + row * NARROW + column) = pack_bf16(y, z);
-                *(uint32_t *)(s.faded + row * NARROW + column) = pack_bf16(fade * y, fade * z);
+                *(uint32_t *)(s.fresh + row * NARROW + column) = pack_half(y, z);
+                *(uint32_t *)(s.faded + row * NARROW + column) = pack_half(fade * y, fade * z);
             });
         }
         __syncthreads();
