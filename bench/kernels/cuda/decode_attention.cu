@@ -1,8 +1,8 @@
 /* decode_attention.cu - attention of one token behind a context: all of its kernels, layer after layer in a graph as the
  * device runs them, over so many layers that the second-level cache does not hold them; beside it readers of the same
- * bytes.  Heads drawn at random are checked against a softmax in double.  One JSON line a result. */
+ * bytes.  Also what it adds where a product stands before each, as in a model.  Heads drawn at random are checked against a softmax in double.  One JSON line a result. */
 #include "bench.cuh"
-#include "device/cuda/kernels/kernels.h"
+#include "device/cuda/kernels/common.cuh"
 #include "readers.cuh"
 
 enum { DIM = 256, HEADS = 16, KV_HEADS = 2, SHARE = HEADS / KV_HEADS, ROTARY = 64, QG = HEADS * 2 * DIM, KV = KV_HEADS * DIM };
@@ -136,13 +136,57 @@ static double error_of(const Context &c, uint32_t layer, uint32_t h)
 
 /* ---- a context ---- */
 
+/* Stands for products of one token: a block a multiprocessor, weights asked for before the wait. */
+enum { PRODUCT_THREADS = 512, PRODUCT_PIECES = 9, PRODUCT_SHARED = 100 * 1024, PRODUCT_BLOCKS = 132 };
+static const size_t product_bytes = (size_t)PRODUCT_BLOCKS * PRODUCT_PIECES * PRODUCT_THREADS * 16;
+
+static __global__ __launch_bounds__(PRODUCT_THREADS) void product(const uint4 *weights, uint32_t *sink)
+{
+    extern __shared__ __align__(16) uint8_t room[];
+    const uint4 *from = weights + (size_t)blockIdx.x * PRODUCT_PIECES * PRODUCT_THREADS + threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < PRODUCT_PIECES; i++) async_copy16(room + (i * PRODUCT_THREADS + threadIdx.x) * 16, from + i * PRODUCT_THREADS, true);
+    async_commit();
+    dependency_wait();
+    dependency_launch();
+    async_wait<0>();
+    __syncthreads();
+    uint32_t x = 0;
+#pragma unroll
+    for (int i = 0; i < PRODUCT_PIECES; i++) x ^= ((const uint4 *)room)[i * PRODUCT_THREADS + (threadIdx.x ^ 1)].x;
+    if (x == 0x9E3779B9u) *sink = x;
+}
+
+/* Some 140 KB of instructions: a multiprocessor's cache has none of the others' behind it, as in a model. */
+#define FOUR(x) x x x x
+#define ROUND "mad.lo.u32 %0, %0, %4, %1; mad.lo.u32 %1, %1, %4, %2; mad.lo.u32 %2, %2, %4, %3; mad.lo.u32 %3, %3, %4, %0;"
+static __global__ __launch_bounds__(32) void other_code(uint32_t *sink)
+{
+    uint32_t x = threadIdx.x, y = x + 1, z = x + 2, w = x + 3;
+    dependency_wait();
+    dependency_launch();
+    asm volatile(FOUR(FOUR(FOUR(FOUR(ROUND ROUND ROUND ROUND ROUND ROUND ROUND ROUND ROUND)))) : "+r"(x), "+r"(y), "+r"(z), "+r"(w) : "r"(blockIdx.x));
+    if (x == 0x9E3779B9u) *sink = y ^ z ^ w;
+}
+
+static void put_product(const Buffer<uint8_t> &weights, uint32_t i, bool cold, uint32_t *sink)
+{
+    if (cold) CK(launch(other_code, PRODUCT_BLOCKS, 32, 0, 1, true, stream, sink));
+    const uint4 *from = (const uint4 *)(weights.p + i % (weights.n / product_bytes) * product_bytes);
+    CK(cudaFuncSetAttribute(product, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+    CK(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, PRODUCT_SHARED));
+    CK(launch(product, PRODUCT_BLOCKS, PRODUCT_THREADS, PRODUCT_SHARED, 1, true, stream, from, sink));
+}
+
+static void put_layer(const Context &c, uint32_t i, bool early, bool unpacked, bool scattered, bool general)
+{
+    cuda_attention a = c.of(i);
+    a.unpacked = unpacked, a.scattered = scattered, a.general = general;
+    CK(cuda_attend_token(&a, early, stream));
+}
 static void put_layers(const Context &c, bool early, bool unpacked, bool scattered, bool general)
 {
-    for (uint32_t i = 0; i < c.layers; i++) {
-        cuda_attention a = c.of(i);
-        a.unpacked = unpacked, a.scattered = scattered, a.general = general;
-        CK(cuda_attend_token(&a, early, stream));
-    }
+    for (uint32_t i = 0; i < c.layers; i++) put_layer(c, i, early, unpacked, scattered, general);
 }
 
 static void run_context(uint32_t n, int rounds)
@@ -176,8 +220,10 @@ static void run_context(uint32_t n, int rounds)
         errors.push_back(most);
     }
     double best = 0;
+    const size_t checked = ways.size();
+    Buffer<uint32_t> sink(1);
+    Buffer<uint8_t> weights(rounds ? 40 * product_bytes : 0);
     if (rounds) {
-        Buffer<uint32_t> sink(1);
         char shape[64];
         std::snprintf(shape, sizeof shape, "keys and values, %u", n);
         best = readers::best(c.kv.p, c.bytes() / readers::PIECE * readers::PIECE, sink.p, stream, shape);
@@ -186,14 +232,29 @@ static void run_context(uint32_t n, int rounds)
         ways.push_back(graph_of("plain reader a layer", [&] {
             for (uint32_t i = 0; i < layers; i++) readers::plain<<<132 * 4, 512, 0, stream>>>(from + i * each, each, sink.p);
         }));
+        for (int cold = 0; cold < 2; cold++) {
+            ways.push_back(graph_of(cold ? "products alone, cold" : "products alone", [&] {
+                for (uint32_t i = 0; i < layers; i++) put_product(weights, i, cold, sink.p);
+            }));
+            ways.push_back(graph_of(cold ? "products and attention, cold" : "products and attention", [&] {
+                for (uint32_t i = 0; i < layers; i++) {
+                    put_product(weights, i, cold, sink.p);
+                    put_layer(c, i, true, false, false, false);
+                }
+            }));
+        }
         alternate(ways, rounds, stream);
+        const size_t at = ways.size() - 4;
+        ways.push_back({"what attention adds", {}, {ways[at + 1].median() - ways[at].median()}});
+        ways.push_back({"what attention adds, cold", {}, {ways[at + 3].median() - ways[at + 2].median()}});
     }
     for (size_t i = 0; i < ways.size(); i++) {
-        const double us = ways[i].median() * 1e3 / layers, rate = rounds ? c.bytes() / (ways[i].median() * 1e-3) : 0;
+        const bool reads = ways[i].name.compare(0, 8, "products") != 0;
+        const double us = ways[i].median() * 1e3 / layers, rate = rounds && reads ? c.bytes() / (ways[i].median() * 1e-3) : 0;
         std::printf("{\"bench\":\"decode_attention\",\"context\":%u,\"layers\":%u,\"way\":\"%s\",\"us_layer_med\":%.2f,\"us_layer_min\":%.2f,"
                     "\"gbps\":%.0f,\"of_best_read\":%.3f", n, layers, ways[i].name.c_str(), us, ways[i].least() * 1e3 / layers, rate * 1e-9,
                     best ? rate / best : 0);
-        if (i < errors.size()) std::printf(",\"rel_err\":%.2e,\"same_bytes\":%s", errors[i], same[i] ? "true" : "false");
+        if (i < checked) std::printf(",\"rel_err\":%.2e,\"same_bytes\":%s", errors[i], same[i] ? "true" : "false");
         std::printf("}\n");
     }
     std::fflush(stdout);

@@ -43,6 +43,12 @@ static bool fits_attention(const lily_dev *d, const lily_config *c)
     return c->head_dim == 256 && c->q_heads == 8 * c->kv_heads && c->rotary <= 256;
 }
 
+/* A lane has four columns and those that they are rotated with. */
+static bool fits_token_attention(const lily_dev *d, const lily_config *c)
+{
+    return fits_attention(d, c) && c->rotary <= 128 && c->rotary % 8 == 0;
+}
+
 static bool fits_route(const lily_dev *d, const lily_config *c)
 {
     (void)d;
@@ -85,7 +91,7 @@ enum {
       ORDER, fits_token_scan, cuda_row_scan, NULL)                                                                 \
     X(token_attention, S(QK_ROPE) | S(KV_APPEND) | S(ATTN) | S(O_GATE),                                      \
       OFF(FUSE_QK) | OFF(FUSE_ATTN_GATE), LILY_DECODE,                                                       \
-      ROUNDED, fits_attention, cuda_row_attn_token, cuda_attn_token_workspace)                               \
+      ROUNDED, fits_token_attention, cuda_row_attn_token, cuda_attn_token_workspace)                               \
     X(token_experts, S(ROUTER) | S(TOPK) | S(EXP_UP) | S(EXP_ACT) | S(SH_UP) | S(SH_ACT) | S(SH_GATE) |      \
       S(EXP_DOWN) | S(SH_DOWN) | S(COMBINE) | S(NORM_NEXT), OFF(FUSE_EXPERT_UP) | OFF(FUSE_EXPERT_DOWN),     \
       LILY_DECODE, PRODUCT, fits_token, cuda_row_experts_token, cuda_experts_token_workspace)               \

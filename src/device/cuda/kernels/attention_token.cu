@@ -19,11 +19,10 @@ enum {
     TILE = 32,
     PAGE_TILES = CUDA_PAGE / TILE,
     PIECES = 4,                 /* of 16 bytes, a thread's of a tile's keys or values */
+    MOST_ROTARY = DIM / 2,
     Q_STRIDE = DIM + 8,
     SCORE_STRIDE = TILE + 8,
-    JOIN_COLUMNS = 32,
-    JOIN_EACH = (SPLITS + WARPS - 1) / WARPS,
-    ONE_A_MULTIPROCESSOR = 80 * 1024,   /* bytes of shared memory of which two blocks of one kernel leave no room for another */
+    JOIN_EACH = (SPLITS + 31) / 32,
 };
 
 enum { KEYS, VALUES };
@@ -34,7 +33,7 @@ template <int DEPTH> struct Token {
     uint16_t q[2 * SHARE][Q_STRIDE];            /* large, then small */
     uint16_t newest[2][DIM];                    /* this token's key and value */
     float score[2][SHARE][SCORE_STRIDE];        /* of the halves of the columns */
-    float rotation[2][DIM];                     /* of a column by itself, and by its partner */
+    float rotation[2][MOST_ROTARY];             /* of a column by itself, and by its partner */
 };
 
 /* Tiles of each stretch of the cache: of its length alone. */
@@ -109,109 +108,87 @@ template <int WHICH> static __device__ void feed(Feed &f, uint32_t at, uint32_t 
 
 /* ---- queries, and the newest row ---- */
 
-/* x[i] is column lane + 32 i of a head. */
+/* x[i] is column 4 lane + i of a head for i < 4, then column 128 + 4 lane + i - 4. */
 static __device__ void head_load(float (&x)[8], const float *from)
 {
-#pragma unroll
-    for (int i = 0; i < 8; i++) x[i] = __ldcg(from + (threadIdx.x & 31) + 32 * i);
+    const float4 a = __ldcg((const float4 *)from + (threadIdx.x & 31)), b = __ldcg((const float4 *)from + 32 + (threadIdx.x & 31));
+    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
 }
 
-/* What a rotated column takes of itself and of its partner; columns that are not rotated are their own partners. */
-__device__ inline uint32_t partner_of(uint32_t column, uint32_t rotary)
+/* What a column takes of itself and of its partner. */
+static __device__ void put_rotation(float (&rotation)[2][MOST_ROTARY], double frequency, uint32_t rotary, uint32_t position)
 {
-    return column < rotary / 2 ? column + rotary / 2 : column < rotary ? column - rotary / 2 : column;
-}
-
-static __device__ void put_rotation(float (&rotation)[2][DIM], const cuda_attention &a, uint32_t position)
-{
-    const uint32_t c = threadIdx.x, half = a.rotary / 2;
+    const uint32_t c = threadIdx.x;
     double sine = 0, cosine = 1;
-    if (c < a.rotary) sincos((double)position * a.frequency[c < half ? c : c - half], &sine, &cosine);
+    if (c < rotary) sincos((double)position * frequency, &sine, &cosine);
+    if (c >= MOST_ROTARY) return;
     rotation[0][c] = (float)cosine;
-    rotation[1][c] = (float)(c < half ? -sine : sine);
+    rotation[1][c] = (float)(c < rotary / 2 ? -sine : sine);
 }
 
-/* By one warp; room: its own 256 floats. */
-static __device__ void norm_rotate(float (&x)[8], const float (&weight)[8], const float (&rotation)[2][DIM],
-                                   const cuda_attention &a, float *room)
+/* What a lane needs to norm and rotate its columns, there before them. */
+struct Lane {
+    float weight[2][8];         /* of queries and keys */
+    float own[4], other[4];     /* rotation of its first four columns */
+    uint32_t partner;           /* the lane with what they are rotated with */
+};
+
+static __device__ void norm_rotate(float (&x)[8], const float (&weight)[8], const Lane &l, float eps)
+{
+    float a = x[0] * x[0] + x[1] * x[1], b = x[2] * x[2] + x[3] * x[3];
+    a += x[4] * x[4] + x[5] * x[5], b += x[6] * x[6] + x[7] * x[7];
+    const float scale = rsqrtf(warp_sum(a + b) / DIM + eps);
+#pragma unroll
+    for (int i = 0; i < 8; i++) x[i] *= scale * weight[i];
+#pragma unroll
+    for (int i = 0; i < 4; i++) x[i] = x[i] * l.own[i] + __shfl_sync(~0u, x[i], l.partner) * l.other[i];
+}
+
+__device__ inline uint2 pack4(float a, float b, float c, float d) { return make_uint2(pack_bf16(a, b), pack_bf16(c, d)); }
+
+/* A head's columns as bf16. */
+__device__ inline void put_head(uint16_t *to, const float (&x)[8])
 {
     const uint32_t lane = threadIdx.x & 31;
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i++) sum += x[i] * x[i];
-    const float scale = rsqrtf(warp_sum(sum) / DIM + a.eps);
-#pragma unroll
-    for (int i = 0; i < 8; i++) room[lane + 32 * i] = x[i] = x[i] * scale * weight[i];
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const uint32_t c = lane + 32 * i;
-        x[i] = x[i] * rotation[0][c] + room[partner_of(c, a.rotary)] * rotation[1][c];
-    }
-    __syncwarp();
+    *(uint2 *)(to + 4 * lane) = pack4(x[0], x[1], x[2], x[3]);
+    *(uint2 *)(to + DIM / 2 + 4 * lane) = pack4(x[4], x[5], x[6], x[7]);
 }
 
-/* The key or value that the token adds: for this block, and for those to come. */
-static __device__ void append(uint16_t *here, uint16_t *cache, const float (&x)[8])
-{
-    const uint32_t lane = threadIdx.x & 31;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const uint16_t v = float_bf16(x[i]);
-        here[lane + 32 * i] = v;
-        if (cache) cache[lane + 32 * i] = v;
-    }
-}
-
-/* Scaled so that scores are exponents of two. */
-static __device__ void put_query(uint16_t (&q)[2 * SHARE][Q_STRIDE], const float (&x)[8], float scale)
-{
-    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const uint16_t large = float_bf16(x[i] * scale);
-        q[warp][lane + 32 * i] = large;
-        q[SHARE + warp][lane + 32 * i] = float_bf16(x[i] * scale - bf16_float(large));
-    }
-}
-
-/* Warp w has query head w, and in the block with the newest position warps 0 and 1 its key and value. */
+/* Warp w has query head w, and in the block with the newest position warps 0 and 1 its key and value, which go to `row` of
+ * the keys and that of the values behind it: `here` for this block, and into the cache if `keep`. */
 template <int DEPTH>
-static __device__ void prepare(Token<DEPTH> &t, const cuda_attention &a, uint32_t head, uint16_t *row, float (&weight)[2][8])
+static __device__ void prepare(Token<DEPTH> &t, const cuda_attention &a, const Lane &l, uint32_t head, uint16_t *row, bool keep)
 {
     const uint32_t warp = threadIdx.x >> 5;
-    const bool mine = !a.unpacked || warp == blockIdx.z;
-    float *room = (float *)t.ring[VALUES][DEPTH - 1] + warp * DIM;      /* not asked for yet */
     float x[8], y[8] = {};
-    head_load(x, a.qg + (size_t)(head * SHARE + warp) * 2 * DIM);
     if (row && warp <= VALUES) head_load(y, (warp == KEYS ? a.kp : a.vp) + head * DIM);
-    if (row && warp == VALUES) append(t.newest[VALUES], blockIdx.z == 0 ? row + (size_t)a.kv_heads * CUDA_PAGE * DIM : NULL, y);
-#pragma unroll 1
-    for (int pass = 0;; pass++) {
-        norm_rotate(x, weight[0], t.rotation, a, room);
-        if (pass) break;
-        put_query(t.q, x, mine ? 0.0625f * CUDART_L2E_F : 0.f);
-        if (!row || warp != KEYS) return;
+    head_load(x, a.qg + (size_t)(head * SHARE + warp) * 2 * DIM);
+    norm_rotate(x, l.weight[0], l, a.eps);
+    put_head(t.q[warp], x);
 #pragma unroll
-        for (int i = 0; i < 8; i++) x[i] = y[i], weight[0][i] = weight[1][i];
-    }
-    append(t.newest[KEYS], blockIdx.z == 0 ? row : NULL, x);
+    for (int i = 0; i < 8; i++) x[i] -= bf16_float(float_bf16(x[i]));
+    put_head(t.q[SHARE + warp], x);
+    if (!row || warp > VALUES) return;
+    if (warp == KEYS) norm_rotate(y, l.weight[1], l, a.eps);
+    put_head(t.newest[warp], y);
+    if (keep) put_head(row + (size_t)warp * a.kv_heads * CUDA_PAGE * DIM, y);
+    __syncwarp();
 }
 
 /* ---- a tile ---- */
 
-__device__ inline uint4 ldmatrix(const void *p)
+__device__ inline uint4 ldmatrix(uint32_t p)
 {
     uint4 r;
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(shared_address(p)) : "memory");
+                 : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(p) : "memory");
     return r;
 }
-__device__ inline uint4 ldmatrix_transposed(const void *p)
+__device__ inline uint4 ldmatrix_transposed(uint32_t p)
 {
     uint4 r;
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(shared_address(p)) : "memory");
+                 : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(p) : "memory");
     return r;
 }
 __device__ inline float power_of_two(float x)
@@ -227,19 +204,35 @@ struct Running {
     float most, sum, out[2][4];
 };
 
-/* Lane 4g + j finds head g's scores of the warp's positions 2j and 2j + 1, over half of the columns. */
-static __device__ void put_scores(float (&score)[2][SHARE][SCORE_STRIDE], const uint4 (&q)[8], uint16_t *keys)
+/* Where a lane reads, in shared memory: its pieces of a tile of keys are at ^ 64 i, those of values at ^ 32 m, since tiles
+ * are aligned and pieces so arranged. */
+struct Places {
+    uint32_t keys, values, query;
+    float *score;               /* of its two positions */
+};
+
+template <int DEPTH> static __device__ Places places_of(Token<DEPTH> &t)
 {
     const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, half = warp >> 2, first = (warp & 3) * 8;
+    Places p;
+    p.keys = shared_address(piece_at(t.ring[KEYS][0], first + (lane & 7), half * 16 + (lane >> 3)));
+    p.values = shared_address(piece_at(t.ring[VALUES][0], (lane & 7) + 8 * (lane >> 4), 4 * warp + (lane >> 3 & 1)));
+    p.query = shared_address(&t.q[lane & 15][half * (DIM / 2) + 8 * (lane >> 4)]);
+    p.score = &t.score[half][lane >> 2][first + 2 * (lane & 3)];
+    return p;
+}
+
+/* Lane 4g + j finds head g's scores of the warp's positions 2j and 2j + 1, over half of the columns. */
+static __device__ void put_scores(float *score, const uint4 (&q)[8], uint32_t keys)
+{
     float c[2][4] = {};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const uint4 k = ldmatrix(piece_at(keys, first + (lane & 7), half * 16 + 4 * i + (lane >> 3)));
+        const uint4 k = ldmatrix(keys ^ 64 * i);
         mma16816(c[0], q[2 * i].x, q[2 * i].y, q[2 * i].z, q[2 * i].w, k.x, k.y);
         mma16816(c[1], q[2 * i + 1].x, q[2 * i + 1].y, q[2 * i + 1].z, q[2 * i + 1].w, k.z, k.w);
     }
-    *(float2 *)&score[half][lane >> 2][first + 2 * (lane & 3)] =
-        make_float2((c[0][0] + c[1][0]) + (c[0][2] + c[1][2]), (c[0][1] + c[1][1]) + (c[0][3] + c[1][3]));
+    *(float2 *)score = make_float2((c[0][0] + c[1][0]) + (c[0][2] + c[1][2]), (c[0][1] + c[1][1]) + (c[0][3] + c[1][3]));
 }
 
 /* n: how many of the tile's positions there are.  All warps do the same. */
@@ -250,12 +243,18 @@ static __device__ void take_weights(Running &r, uint32_t (&weight)[4], const flo
     float top = r.most, sum = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const uint32_t p = 8 * i + 2 * j;
-        const float2 x = *(const float2 *)&score[0][g][p], y = *(const float2 *)&score[1][g][p];
-        s[i].x = p < n ? x.x + y.x : -CUDART_INF_F;
-        s[i].y = p + 1 < n ? x.y + y.y : -CUDART_INF_F;
-        top = fmaxf(top, fmaxf(s[i].x, s[i].y));
+        const float2 x = *(const float2 *)&score[0][g][8 * i + 2 * j], y = *(const float2 *)&score[1][g][8 * i + 2 * j];
+        s[i] = make_float2(x.x + y.x, x.y + y.y);
     }
+    if (n < TILE) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (8 * i + 2 * j >= n) s[i].x = -CUDART_INF_F;
+            if (8 * i + 2 * j + 1 >= n) s[i].y = -CUDART_INF_F;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) top = fmaxf(top, fmaxf(s[i].x, s[i].y));
     top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
     top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
     const float keep = power_of_two(r.most - top);
@@ -264,22 +263,22 @@ static __device__ void take_weights(Running &r, uint32_t (&weight)[4], const flo
         weight[i] = pack_bf16(power_of_two(s[i].x - top), power_of_two(s[i].y - top));
         sum += bf_lo(weight[i]) + bf_hi(weight[i]);     /* what is multiplied is what is summed */
     }
+    const bool first = r.most == -CUDART_INF_F;
     r.sum = r.sum * keep + sum;
     r.most = top;
-    if (__all_sync(~0u, keep == 1.f)) return;
+    if (first || __all_sync(~0u, keep == 1.f)) return;
     const float keep0 = __shfl_sync(~0u, keep, 8 * j), keep1 = __shfl_sync(~0u, keep, 8 * j + 4);
 #pragma unroll
     for (int m = 0; m < 2; m++) r.out[m][0] *= keep0, r.out[m][1] *= keep1, r.out[m][2] *= keep0, r.out[m][3] *= keep1;
 }
 
-static __device__ void add_values(Running &r, const uint32_t (&weight)[4], uint16_t *values)
+static __device__ void add_values(Running &r, const uint32_t (&weight)[4], uint32_t values)
 {
-    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = (lane & 7) + 8 * (lane >> 4), side = lane >> 3 & 1;
 #pragma unroll
     for (int step = 0; step < 2; step++)
 #pragma unroll
         for (int m = 0; m < 2; m++) {
-            const uint4 v = ldmatrix_transposed(piece_at(values, 16 * step + row, 4 * warp + 2 * m + side));
+            const uint4 v = ldmatrix_transposed((values ^ 32 * m) + step * 16 * DIM * 2);
             mma16816(r.out[m], v.x, v.y, v.z, v.w, weight[2 * step], weight[2 * step + 1]);
         }
 }
@@ -312,93 +311,137 @@ static __device__ void put_result(const Running &r, const cuda_attention &a, uin
     *(float2 *)ends = make_float2(r.most, sum);
 }
 
+/* Few bytes, asked for before the many of the cache. */
+struct Ahead {
+    float4 weight[4];
+    double frequency;
+};
+
+static __device__ Ahead ahead_of(const cuda_attention &a)
+{
+    const uint32_t lane = threadIdx.x & 31, half = a.rotary / 2, c = threadIdx.x;
+    const float4 *q = (const float4 *)a.norm_q, *k = (const float4 *)a.norm_k;
+    return {{q[lane], q[lane + 32], k[lane], k[lane + 32]}, c < a.rotary ? a.frequency[c < half ? c : c - half] : 0};
+}
+
+template <int DEPTH> static __device__ Lane lane_of(Token<DEPTH> &t, const cuda_attention &a, const Ahead &ahead, uint32_t position)
+{
+    const uint32_t lane = threadIdx.x & 31, half = a.rotary / 2;
+    const float4 *all = ahead.weight;
+    Lane l;
+    put_rotation(t.rotation, ahead.frequency, a.rotary, position);
+    /* Scores become exponents of two.  Without gqa-pack a block has one query head, and zeros for the others. */
+    const float scale = a.unpacked && threadIdx.x >> 5 != blockIdx.z ? 0.f : 0.0625f * CUDART_L2E_F;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        l.weight[0][4 * i] = all[i].x * scale, l.weight[0][4 * i + 1] = all[i].y * scale;
+        l.weight[0][4 * i + 2] = all[i].z * scale, l.weight[0][4 * i + 3] = all[i].w * scale;
+        l.weight[1][4 * i] = all[2 + i].x, l.weight[1][4 * i + 1] = all[2 + i].y;
+        l.weight[1][4 * i + 2] = all[2 + i].z, l.weight[1][4 * i + 3] = all[2 + i].w;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 4; i++) l.own[i] = t.rotation[0][4 * lane + i], l.other[i] = t.rotation[1][4 * lane + i];
+    l.partner = 4 * lane < half ? lane + half / 4 : 4 * lane < a.rotary ? lane - half / 4 : lane;
+    return l;
+}
+
 /* Block (split, key head, query head without gqa-pack). */
 template <int DEPTH> static __global__ __launch_bounds__(THREADS, 2) void attend_split(const __grid_constant__ cuda_attention a)
 {
-    extern __shared__ __align__(16) uint8_t shared[];
+    extern __shared__ __align__(1024) uint8_t shared[];
     Token<DEPTH> &t = *(Token<DEPTH> *)shared;
-    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, head = blockIdx.y, split = blockIdx.x;
+    const uint32_t head = blockIdx.y, split = blockIdx.x;
     const uint32_t position = a.lane->position, tiles = tiles_of(position + 1), each = tiles_each(tiles, a.general);
     const uint32_t first = split * each, end = min(first + each, tiles);
     if (first >= tiles) return;
+    const Ahead ahead = ahead_of(a);
     Feed f = feed_of(a, head, first, end, position, t.ring[KEYS][0]);
 #pragma unroll
     for (int i = 0; i < DEPTH; i++) {
         feed<KEYS>(f, i * TILE * DIM, first + i);
         if (i < DEPTH - 1) feed<VALUES>(f, (DEPTH + i) * TILE * DIM, first + i);
     }
-    float weight[2][8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) weight[0][i] = a.norm_q[lane + 32 * i], weight[1][i] = a.norm_k[lane + 32 * i];
     /* Where the newest key goes, in the block that has its tile. */
     uint16_t *row = NULL;
     if (end == tiles)
         row = f.pages[position / CUDA_PAGE] + (((size_t)a.layer * 2 * a.kv_heads + head) * CUDA_PAGE + position % CUDA_PAGE) * DIM;
-    put_rotation(t.rotation, a, position);
-    __syncthreads();
+    const Lane l = lane_of(t, a, ahead, position);
+    const Places places = places_of(t);
     dependency_wait();
     dependency_launch();
-    prepare(t, a, head, row, weight);
+    prepare(t, a, l, head, row, blockIdx.z == 0);
+    if (row && first == end - 1) put_newest(t, 0, position % TILE);
+    async_wait<2 * (DEPTH - 1)>();
     __syncthreads();
     uint4 q[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) q[i] = ldmatrix(&t.q[lane & 15][(warp >> 2) * (DIM / 2) + 16 * i + 8 * (lane >> 4)]);
+    for (int i = 0; i < 8; i++) q[i] = ldmatrix(places.query + 32 * i);
 
     Running r = {};
     r.most = -CUDART_INF_F;
-    uint32_t slot = 0, before = DEPTH - 1;      /* of this tile, and of the one before it */
+    uint32_t slot = 0, before = DEPTH - 1, tile = first;        /* places in the ring of this tile, and of the one before it */
 #pragma unroll 1
-    for (uint32_t tile = first; tile < end; tile++) {
-        if (row && tile == end - 1) put_newest(t, slot, position % TILE);
-        async_wait<2 * (DEPTH - 1)>();
-        __syncthreads();        /* its keys are there, and all have done with the values before */
+    for (;;) {
+        /* Its keys are there, and all have done with the values before. */
         feed<VALUES>(f, (DEPTH + before) * TILE * DIM, tile + DEPTH - 1);
-        put_scores(t.score, q, t.ring[KEYS][slot]);
+        put_scores(places.score, q, places.keys + slot * TILE * DIM * 2);
         async_wait<2 * (DEPTH - 1)>();
         __syncthreads();        /* scores and values are there, and all have done with the keys */
         feed<KEYS>(f, slot * TILE * DIM, tile + DEPTH);
         uint32_t weights[4];
         take_weights(r, weights, t.score, position + 1 - tile * TILE);
-        add_values(r, weights, t.ring[VALUES][slot]);
+        add_values(r, weights, places.values + slot * TILE * DIM * 2);
+        if (++tile == end) break;
         before = slot;
         slot = slot == DEPTH - 1 ? 0 : slot + 1;
+        if (row && tile == end - 1) put_newest(t, slot, position % TILE);
+        async_wait<2 * (DEPTH - 1)>();
+        __syncthreads();
     }
     put_result(r, a, head, split);
 }
 
-/* Block (query head, 32 columns): warps take splits in turn. */
+/* A warp has four columns of a query head, a lane some of the splits. */
 static __global__ __launch_bounds__(THREADS) void attend_join(const __grid_constant__ cuda_attention a)
 {
-    extern __shared__ float part[];     /* [WARPS][JOIN_COLUMNS + 1] */
-    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, h = blockIdx.x, column = blockIdx.y * JOIN_COLUMNS + lane;
+    const uint32_t unit = (threadIdx.x >> 5) * gridDim.x + blockIdx.x, lane = threadIdx.x & 31;
     const uint32_t tiles = tiles_of(a.lane->position + 1), each = tiles_each(tiles, a.general);
+    const uint32_t h = min(unit / (DIM / 4), a.q_heads - 1), column = unit % (DIM / 4) * 4;
     const float *work = a.work + (size_t)h * SPLITS * DIM + column, *ends = a.work + ((size_t)a.q_heads * DIM + 2 * h) * SPLITS;
-    const float gate = __ldcg(a.qg + ((size_t)2 * h + 1) * DIM + column);       /* older than the splits */
+    /* Older than the splits.  The lane's column is that which it will have in the end. */
+    const float gate = sigmoidf(__ldcg(a.qg + ((size_t)2 * h + 1) * DIM + column + (lane >> 3)));
     dependency_wait();
     dependency_launch();
-    float2 end[3];
-    float x[JOIN_EACH], keep[3], top = -CUDART_INF_F, sum = 0, out = 0;
+    if (unit >= a.q_heads * (DIM / 4)) return;
+    float2 end[JOIN_EACH];
+    float4 x[JOIN_EACH], out = {};
+    float top = -CUDART_INF_F, sum = 0;
 #pragma unroll
-    for (int i = 0; i < 3; i++)
-        end[i] = (lane + 32 * i) * each < tiles ? __ldcg((const float2 *)ends + lane + 32 * i) : make_float2(-CUDART_INF_F, 0);
+    for (int i = 0; i < JOIN_EACH; i++) {
+        const uint32_t split = lane + 32 * i;
+        const bool live = split * each < tiles;
+        end[i] = live ? __ldcg((const float2 *)ends + split) : make_float2(-CUDART_INF_F, 0);
+        x[i] = live ? __ldcg((const float4 *)(work + (size_t)split * DIM)) : make_float4(0, 0, 0, 0);
+    }
 #pragma unroll
-    for (int i = 0; i < JOIN_EACH; i++)
-        x[i] = (warp + WARPS * i) * each < tiles ? __ldcg(work + (size_t)(warp + WARPS * i) * DIM) : 0;
-#pragma unroll
-    for (int i = 0; i < 3; i++) top = fmaxf(top, end[i].x);
+    for (int i = 0; i < JOIN_EACH; i++) top = fmaxf(top, end[i].x);
     top = warp_max(top);
 #pragma unroll
-    for (int i = 0; i < 3; i++) keep[i] = power_of_two(end[i].x - top), sum += keep[i] * end[i].y;
+    for (int i = 0; i < JOIN_EACH; i++) {
+        const float keep = power_of_two(end[i].x - top);
+        sum += keep * end[i].y;
+        out.x += keep * x[i].x, out.y += keep * x[i].y, out.z += keep * x[i].z, out.w += keep * x[i].w;
+    }
+    /* Half of the columns go to the other half of the lanes, twice. */
+    const bool upper = lane & 16, odd = lane & 8;
+    const float c = (upper ? out.z : out.x) + __shfl_xor_sync(~0u, upper ? out.x : out.z, 16);
+    const float d = (upper ? out.w : out.y) + __shfl_xor_sync(~0u, upper ? out.y : out.w, 16);
+    float mine = (odd ? d : c) + __shfl_xor_sync(~0u, odd ? c : d, 8);
 #pragma unroll
-    for (int i = 0; i < JOIN_EACH; i++) out += x[i] * __shfl_sync(~0u, keep[WARPS * i / 32], warp + WARPS * i % 32);
-    part[warp * (JOIN_COLUMNS + 1) + lane] = out;
+    for (int o = 4; o; o >>= 1) mine += __shfl_xor_sync(~0u, mine, o);
     sum = warp_sum(sum);
-    __syncthreads();
-    if (warp != 0) return;
-    out = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) out += part[w * (JOIN_COLUMNS + 1) + lane];
-    store_act(a.aog, h * DIM + column, out / sum * sigmoidf(gate), a.half);
+    if ((lane & 7) == 0) store_act(a.aog, h * DIM + column + (lane >> 3), __fdividef(mine, sum) * gate, a.half);
 }
 
 template <int DEPTH> static cudaError_t launch_split(const cuda_attention *a, bool early, cudaStream_t s)
@@ -413,6 +456,7 @@ cudaError_t cuda_attend_token(const cuda_attention *a, bool early, cudaStream_t 
 {
     static size_t allowed = 0;
     cudaError_t e = sizeof(Token<3>) <= shared_at_most() ? launch_split<3>(a, early, s) : launch_split<2>(a, early, s);
-    if (e == cudaSuccess) e = allow_shared(attend_join, ONE_A_MULTIPROCESSOR, allowed);
-    return e != cudaSuccess ? e : launch(attend_join, dim3(a->q_heads, DIM / JOIN_COLUMNS), THREADS, ONE_A_MULTIPROCESSOR, 1, early, s, *a);
+    if (e == cudaSuccess) e = allow_shared(attend_join, token_shared(0), allowed);
+    const unsigned blocks = ceil_div(a->q_heads * (DIM / 4), WARPS), least = TOKEN_BLOCKS;
+    return e != cudaSuccess ? e : launch(attend_join, blocks > least ? blocks : least, THREADS, token_shared(0), 1, early, s, *a);
 }
