@@ -171,6 +171,12 @@ typedef struct lily_dev_ops {
                        size_t *n, lily_err *);
 } lily_dev_ops;
 
+/* What one of `owners` is said to hold of shared memory: equal parts, together not less than all. */
+static inline uint64_t lily_part_of(uint64_t bytes, uint32_t owners)
+{
+    return (bytes + owners - 1) / owners;
+}
+
 extern const lily_dev_ops lily_dev_ref, lily_dev_cpu, lily_dev_cuda;
 
 /* What the planner needs to know of a device; dev may be NULL before it is open. */

@@ -84,6 +84,27 @@ static void full_model_in_few_stages(void **state)
     lily_plan_free(p);
 }
 
+/* On other cards too no product of the full model is left to plain loads of single weights. */
+static void other_cards_have_packed_rows(void **state)
+{
+    (void)state;
+    const lily_config full = full_config();
+    const lily_dev dev = other(true);
+    lily_plan *p = plan_of(&full, &dev, LILY_DECODE, 1, 0);
+    assert_int_equal(stages_of(p, "delta_in"), 30);
+    assert_int_equal(stages_of(p, "token_attention"), 10);
+    assert_int_equal(stages_of(p, "plain_out") + stages_of(p, "plain_o"), 40);
+    assert_int_equal(stages_of(p, "router_gate"), 40);
+    assert_int_equal(stages_of(p, "plain_up"), 40);
+    assert_int_equal(stages_of(p, "plain_down"), 40);
+    lily_plan_free(p);
+    p = plan_of(&full, &dev, LILY_PREFILL, 2048, 0);
+    assert_int_equal(stages_of(p, "delta_scan"), 30);       /* blocks want 160 KiB of shared memory */
+    assert_int_equal(stages_of(p, "attention_gate"), 10);
+    assert_int_equal(stages_of(p, "experts_up"), 40);
+    lily_plan_free(p);
+}
+
 /* A card of 24 GB holds the weights and 32K tokens by the estimate of its parts. */
 static void fits_24_gb(void **state)
 {
@@ -104,6 +125,7 @@ static void fits_24_gb(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(right_under_all_switches), cmocka_unit_test(full_model_in_few_stages),
+                                       cmocka_unit_test(other_cards_have_packed_rows),
                                        cmocka_unit_test(fits_24_gb)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,6 +101,12 @@ enum {
       PRODUCT, fits_token, cuda_row_up_token, NULL)                                                         \
     X(token_experts_down, S(EXP_DOWN) | S(SH_DOWN) | S(COMBINE) | S(NORM_NEXT), OFF(FUSE_EXPERT_DOWN),       \
       LILY_DECODE, PRODUCT, fits_token, cuda_row_down_token, NULL)                                          \
+    X(plain_out, S(PROJ_OUT) | S(ADD_MIX), 0, LILY_DECODE, PRODUCT, fits_packed, cuda_row_out_add, NULL)     \
+    X(plain_o, S(PROJ_O) | S(ADD_MIX), 0, LILY_DECODE, PRODUCT, fits_packed, cuda_row_out_add, NULL)         \
+    X(plain_up, S(EXP_UP) | S(EXP_ACT) | S(SH_UP) | S(SH_ACT), OFF(FUSE_EXPERT_UP), LILY_DECODE,             \
+      PRODUCT, fits_packed, cuda_row_up_any, NULL)                                                           \
+    X(plain_down, S(EXP_DOWN) | S(SH_DOWN) | S(COMBINE), OFF(FUSE_EXPERT_DOWN), LILY_DECODE,                 \
+      PRODUCT, fits_packed, cuda_row_down_any, NULL)                                                         \
     X(delta_in, S(PROJ_QKV) | S(PROJ_Z) | S(PROJ_BA), 0, BOTH,                                               \
       PRODUCT, fits_packed, cuda_row_delta_in, NULL)                                                         \
     X(attn_in, S(PROJ_QG) | S(PROJ_K) | S(PROJ_V), 0, BOTH,                                                  \
@@ -113,7 +119,7 @@ enum {
       ATTEND, fits_attention, cuda_row_attn_many, NULL)                                                     \
     X(attention, S(ATTN), 0, LILY_PREFILL, ATTEND, fits_attention, cuda_row_attn_many, NULL)                \
     X(add_norm, S(ADD_MIX) | S(NORM_POST), 0, LILY_PREFILL, PRODUCT, fits_norm, cuda_row_add_norm, NULL)     \
-    X(router_gate, S(ROUTER) | S(SH_GATE), 0, LILY_PREFILL, PRODUCT, fits_packed, cuda_row_router_gate, NULL) \
+    X(router_gate, S(ROUTER) | S(SH_GATE), 0, BOTH, PRODUCT, fits_packed, cuda_row_router_gate, NULL) \
     X(route, S(ROUTE_COUNT) | S(ROUTE_OFFSETS) | S(ROUTE_SCATTER), 0, LILY_PREFILL,                          \
       BITS, fits_route, cuda_row_route, NULL)                                                                \
     X(combine_norm, S(COMBINE) | S(NORM_NEXT), OFF(FUSE_EXPERT_DOWN), LILY_PREFILL,                          \
@@ -351,6 +357,11 @@ const lily_dev_ops lily_dev_cuda = {
     .state_count_reset = cuda_state_count_reset,
     .state_bytes = cuda_state_bytes,
     .state_cost = cuda_state_cost,
+    .state_layout = cuda_state_layout,
+    .rows_save = cuda_rows_save,
+    .rows_load = cuda_rows_load,
+    .recurrent_save = cuda_recurrent_save,
+    .recurrent_load = cuda_recurrent_load,
     .submit = cuda_submit,
     .wait = cuda_wait,
     .read_rate = cuda_read_rate,

@@ -121,6 +121,11 @@ void cuda_state_drop(lily_dev *, lily_state *, uint32_t position);
 void cuda_state_count_reset(lily_state *);
 uint64_t cuda_state_bytes(const lily_state *);
 void cuda_state_cost(const lily_config *, uint64_t *fixed, uint64_t *snapshot, uint64_t *per_token);
+void cuda_state_layout(const lily_dev *, char *text, size_t room);
+int cuda_rows_save(lily_dev *, const lily_state *, uint32_t from, uint32_t n, void *out, lily_err *);
+int cuda_rows_load(lily_dev *, lily_state *, uint32_t from, uint32_t n, const void *in, lily_err *);
+int cuda_recurrent_save(lily_dev *, const lily_state *, uint32_t position, void *out, lily_err *);
+int cuda_recurrent_load(lily_dev *, lily_state *, uint32_t position, const void *in, lily_err *);
 int cuda_peek_state(lily_dev *, const lily_state *, unsigned slot, uint16_t layer, float *dst, size_t room, size_t *n,
                     lily_err *);
 
@@ -204,13 +209,13 @@ cuda_workspace_fn cuda_head_workspace, cuda_sample_workspace;
 cuda_row_fn cuda_row_delta_in, cuda_row_conv, cuda_row_qk_l2, cuda_row_gates, cuda_row_gdn, cuda_row_gnorm, cuda_row_scan,
     cuda_row_out, cuda_row_out_norm, cuda_row_add, cuda_row_attn_in, cuda_row_rope, cuda_row_append, cuda_row_attn,
     cuda_row_o_gate, cuda_row_attn_token,
-    cuda_row_attn_many, cuda_row_scan_many, cuda_row_scan_blocks, cuda_row_add_norm;
+    cuda_row_attn_many, cuda_row_out_add, cuda_row_scan_many, cuda_row_scan_blocks, cuda_row_add_norm;
 cuda_workspace_fn cuda_attn_token_workspace, cuda_scan_workspace, cuda_blocks_workspace;
 /* rows_experts.c */
 cuda_row_fn cuda_row_router, cuda_row_topk, cuda_row_count, cuda_row_offsets, cuda_row_scatter, cuda_row_exp_up,
     cuda_row_exp_act, cuda_row_exp_down, cuda_row_sh_up, cuda_row_sh_act, cuda_row_sh_down, cuda_row_sh_gate,
     cuda_row_combine, cuda_row_experts_up, cuda_row_experts_token, cuda_row_route_token, cuda_row_up_token,
-    cuda_row_down_token, cuda_row_router_gate, cuda_row_route, cuda_row_combine_norm;
+    cuda_row_down_token, cuda_row_up_any, cuda_row_down_any, cuda_row_router_gate, cuda_row_route, cuda_row_combine_norm;
 cuda_workspace_fn cuda_map_workspace, cuda_experts_token_workspace;
 
 /* products.c: by the fastest kernel that takes the matrix, out[t * stride + at + r]: of a slot, or of n vectors. */

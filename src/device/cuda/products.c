@@ -11,9 +11,15 @@ static const float *squares_of(const cuda_run *r, unsigned slot)
     return slot == SLOT_DNG && cuda_leaves_squares(r->plan) ? cuda_floats(r, slot) + lily_value_width(r->config) : NULL;
 }
 
+/* One vector, on any card. */
+static bool takes_plain(const cuda_run *r, const cuda_matrix *w)
+{
+    return !r->half && w->layout == CUDA_PACKED && w->cols <= CUDA_GEMV_COLS;
+}
+
 static bool takes_gemv(const cuda_run *r, const cuda_matrix *w)
 {
-    return r->dev->hopper && !r->half && w->layout == CUDA_PACKED && w->bits == 4 && w->cols <= CUDA_GEMV_COLS && w->blocks <= CUDA_GEMV_BLOCKS;
+    return r->dev->hopper && takes_plain(r, w) && w->bits == 4 && w->blocks <= CUDA_GEMV_BLOCKS;
 }
 
 static bool takes_gemm(const cuda_run *r, const cuda_matrix *w) { return r->half && w->layout == CUDA_PACKED; }
@@ -30,11 +36,11 @@ static int project(cuda_run *r, const cuda_matrix *w, const void *in, bool norm_
                    float *out, size_t stride, size_t at, lily_err *e)
 {
     cudaStream_t s = r->dev->stream;
-    if (takes_gemv(r, w) && n == 1) {
+    if (takes_plain(r, w) && n == 1) {
         const cuda_gemv a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in,
                              .section = {{out + at, 0, w->rows}}, .squares = squares, .norm_tail = norm_tail, .patient = cuda_is_patient(r),
                              .eps = r->config->eps};
-        CU(cuda_gemv_plain(&a, cuda_overlaps(r), s));
+        CU(takes_gemv(r, w) ? cuda_gemv_plain(&a, cuda_overlaps(r), s) : cuda_gemv_any(&a, w->bits, false, s));
     } else if (takes_gemm(r, w)) {
         const cuda_gemm a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in, .n = n,
                              .section = {{out + at, 0, w->rows}}, .stride = {stride}, .bits = w->bits, .hopper = r->dev->hopper};
@@ -62,8 +68,9 @@ int cuda_project(cuda_run *r, const cuda_matrix *w, unsigned in, float *out, siz
 int cuda_project_row(cuda_run *r, const cuda_target *targets, uint32_t n, unsigned in, lily_err *e)
 {
     const uint16_t bits = targets[0].w->bits;
-    bool together = n > 1 && (r->half || (bits == 4 && r->dev->hopper));
-    for (uint32_t i = 0; i < n; i++) together &= targets[i].w->layout == CUDA_PACKED && targets[i].w->bits == bits;
+    bool together = n > 1;
+    for (uint32_t i = 0; i < n; i++)
+        together &= (takes_gemm(r, targets[i].w) || takes_plain(r, targets[i].w)) && targets[i].w->bits == bits;
     if (!together) {
         for (uint32_t i = 0; i < n; i++) TRY(cuda_project(r, targets[i].w, in, targets[i].out, targets[i].stride, 0, e));
         return LILY_OK;
@@ -81,7 +88,9 @@ int cuda_project_row(cuda_run *r, const cuda_target *targets, uint32_t n, unsign
     m.blocks = v.blocks;
     if (r->half)
         CU(cuda_gemm_many(&m, r->dev->stream));
-    else
+    else if (r->dev->hopper && bits == 4 && v.blocks <= CUDA_GEMV_BLOCKS)
         CU(cuda_gemv_plain(&v, cuda_overlaps(r), r->dev->stream));
+    else
+        CU(cuda_gemv_any(&v, bits, false, r->dev->stream));
     return LILY_OK;
 }

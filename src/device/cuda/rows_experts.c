@@ -283,6 +283,21 @@ int cuda_row_down_token(cuda_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
+/* On any card. */
+int cuda_row_up_any(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const cuda_moe_token a = token_in_slots(r, layer);
+    CU(cuda_moe_up_any(&a, r->dev->stream));
+    return LILY_OK;
+}
+
+int cuda_row_down_any(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    const cuda_moe_token a = token_in_slots(r, layer);
+    CU(cuda_moe_down_any(&a, r->dev->stream));
+    return LILY_OK;
+}
+
 enum { PAD = 64 };      /* floats: pieces of the workspace begin on lines of their own */
 static size_t padded(size_t floats) { return (floats + PAD - 1) / PAD * PAD; }
 

@@ -1,5 +1,6 @@
 /* state.c - one session's memory on the device: recurrent states with snapshots, and keys and values in pages that
  * branches share.  Copies go onto the device's stream, so they stand between runs in their order. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/bytes.h"
@@ -325,12 +326,14 @@ void cuda_marks_free(lily_state *s, cuda_snapshot **mark, uint32_t n)
     lily_free(mark);
 }
 
-/* ---- sizes, and a look inside ---- */
+/* ---- sizes ---- */
 
 uint64_t cuda_state_bytes(const lily_state *s)
 {
-    return sizeof *s + block_bytes(s->weights) * (1 + (uint64_t)s->n_snapshots) +
-           s->weights->model->config->vocab * sizeof *s->count + s->n_pages * (uint64_t)page_bytes(s->weights);
+    uint64_t bytes = sizeof *s + block_bytes(s->weights) + s->weights->model->config->vocab * sizeof *s->count;
+    for (uint32_t i = 0; i < s->n_snapshots; i++) bytes += lily_part_of(block_bytes(s->weights), s->snapshot[i]->refs);
+    for (uint32_t i = 0; i < s->n_pages; i++) bytes += lily_part_of(page_bytes(s->weights), s->page[i]->refs);
+    return bytes;
 }
 
 void cuda_state_cost(const lily_config *c, uint64_t *fixed, uint64_t *snapshot, uint64_t *per_token)
@@ -348,6 +351,105 @@ static int fetch(const lily_state *s, void *to, const void *from, size_t bytes, 
     CU(cudaStreamSynchronize(s->dev->stream));
     return LILY_OK;
 }
+
+/* When it returns `from` is free for other things. */
+static int store(const lily_state *s, void *to, const void *from, size_t bytes, lily_err *e)
+{
+    CU(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s->dev->stream));
+    CU(cudaStreamSynchronize(s->dev->stream));
+    return LILY_OK;
+}
+
+/* ---- to and from the disk: a position after the other, each [layers][keys, values][Hk][D] in bf16 ---- */
+
+void cuda_state_layout(const lily_dev *d, char *text, size_t room)
+{
+    snprintf(text, room, "cuda %d.%d%s bf16", d->props.major, d->props.minor, d->props.major == 9 && !d->hopper ? " portable" : "");
+}
+
+/* Positions first … first + n of a page, between its copy here and `bytes`. */
+static void copy_rows(const lily_weights *w, uint16_t *page, uint32_t first, uint32_t n, uint8_t *bytes, bool save)
+{
+    const lily_config *c = w->model->config;
+    const size_t row = c->head_dim * sizeof(uint16_t), heads = 2 * (size_t)w->n_attention * c->kv_heads;
+    for (uint32_t p = first; p < first + n; p++)
+        for (size_t h = 0; h < heads; h++, bytes += row) {
+            uint16_t *at = page + (h * CUDA_PAGE + p) * c->head_dim;
+            memcpy(save ? (void *)bytes : at, save ? (void *)at : bytes, row);
+        }
+}
+
+/* Page by page through host memory.  A page of which only a part is loaded keeps the rest. */
+static int move_rows(const lily_state *s, uint32_t from, uint32_t n, uint8_t *bytes, bool save, lily_err *e)
+{
+    const size_t page = page_bytes(s->weights), per_token = page / CUDA_PAGE;
+    uint16_t *rows = n ? lily_calloc(1, page) : NULL;
+    if (n && !rows) return lily_no_memory(e, page, "keys and values");
+    int rc = LILY_OK;
+    for (uint32_t p = from; rc == LILY_OK && p < from + n;) {
+        const uint32_t first = p % CUDA_PAGE, left = from + n - p, some = left < CUDA_PAGE - first ? left : CUDA_PAGE - first;
+        uint16_t *there = s->page[p / CUDA_PAGE]->rows;
+        if (save || some < CUDA_PAGE) rc = fetch(s, rows, there, page, e);
+        if (rc == LILY_OK) copy_rows(s->weights, rows, first, some, bytes, save);
+        if (rc == LILY_OK && !save) rc = store(s, there, rows, page, e);
+        p += some;
+        bytes += some * per_token;
+    }
+    lily_free(rows);
+    return rc;
+}
+
+int cuda_rows_save(lily_dev *d, const lily_state *s, uint32_t from, uint32_t n, void *out, lily_err *e)
+{
+    (void)d;
+    if (from > s->position || n > s->position - from)
+        return lily_fail(e, LILY_ARGUMENT, "rows %u to %u of a state of %u tokens", from, from + n, s->position);
+    return move_rows(s, from, n, out, true, e);
+}
+
+int cuda_rows_load(lily_dev *d, lily_state *s, uint32_t from, uint32_t n, const void *in, lily_err *e)
+{
+    (void)d;
+    const uint64_t room = (uint64_t)s->n_pages * CUDA_PAGE;
+    if (s->position || from > room || n > room - from)
+        return lily_fail(e, LILY_ARGUMENT, "rows %u to %u cannot be loaded into a state of %u tokens with room for %llu", from,
+                         from + n, s->position, (unsigned long long)room);
+    if (n) TRY(cuda_state_own(s, from + n, e));     /* of an empty state: pages 0 … from + n */
+    return move_rows(s, from, n, (uint8_t *)(uintptr_t)in, false, e);
+}
+
+int cuda_recurrent_save(lily_dev *d, const lily_state *s, uint32_t position, void *out, lily_err *e)
+{
+    (void)d;
+    const float *block;
+    TRY(block_at(s, position, &block, e));
+    if (!block) return lily_fail(e, LILY_ARGUMENT, "an empty state is not saved");
+    return fetch(s, out, block, block_bytes(s->weights), e);
+}
+
+int cuda_recurrent_load(lily_dev *d, lily_state *s, uint32_t position, const void *in, lily_err *e)
+{
+    const uint64_t room = (uint64_t)s->n_pages * CUDA_PAGE;
+    if (position <= s->position || position > room)
+        return lily_fail(e, LILY_ARGUMENT, "a state at token %u cannot follow one at %u in room for %llu", position,
+                         s->position, (unsigned long long)room);
+    const uint32_t offset = position - s->position;
+    const lily_lane lane = {.state = s, .mark = &offset, .n_marks = 1};
+    cuda_snapshot **fresh;
+    TRY(cuda_marks_new(s, &lane, &fresh, e));
+    int rc = store(s, fresh[0]->recurrent, in, block_bytes(s->weights), e);
+    if (rc == LILY_OK) rc = set_recurrent(s, fresh[0]->recurrent, e);
+    if (rc != LILY_OK) {
+        cuda_marks_free(s, fresh, 1);
+        return rc;
+    }
+    cuda_marks_keep(s, fresh, 1);
+    s->position = position;
+    if (d->token_owner == s) d->token_owner = NULL;
+    return LILY_OK;
+}
+
+/* ---- a look inside ---- */
 
 /* The ring's rows in order of age. */
 static int peek_tail(const lily_state *s, uint16_t layer, float *dst, lily_err *e)

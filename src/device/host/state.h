@@ -53,12 +53,6 @@ int lily_state_marks_new(lily_state *s, const lily_lane *lane, lily_snapshot ***
 void lily_state_marks_keep(lily_state *s, lily_snapshot **mark, uint32_t n);
 void lily_state_marks_free(lily_snapshot **mark, uint32_t n);
 
-/* What one of `owners` is said to hold of shared memory: equal parts, together not less than all. */
-static inline uint64_t lily_part_of(uint64_t bytes, uint32_t owners)
-{
-    return (bytes + owners - 1) / owners;
-}
-
 /* lily_dev_ops.recurrent_save and recurrent_load. */
 int lily_recurrent_save(lily_dev *, const lily_state *s, uint32_t position, void *out, lily_err *e);
 int lily_recurrent_load(lily_dev *, lily_state *s, uint32_t position, const void *in, lily_err *e);

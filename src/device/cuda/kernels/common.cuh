@@ -82,16 +82,18 @@ __device__ inline float head_scale(const float *squares, uint32_t head, float ep
 
 /* ---- launching ---- */
 
-/* Shared memory that a block may ask for: 227 KiB on Hopper, 163 on 8.0, 99 on 8.6, 8.9 and 12.0. */
-static inline size_t shared_at_most(void)
+/* Of the current card; 0 when it does not say. */
+static inline int card_has(cudaDeviceAttr what)
 {
-    static int bytes = 0;
-    int device;
-    if (!bytes && (cudaGetDevice(&device) != cudaSuccess ||
-                   cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess))
-        return 0;
-    return (size_t)bytes;
+    int device, value = 0;
+    if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&value, what, device) != cudaSuccess) return 0;
+    return value;
 }
+
+/* Shared memory that a block may ask for: 227 KiB on Hopper, 163 on 8.0, 99 on 8.6, 8.9 and 12.0. */
+static inline size_t shared_at_most(void) { return (size_t)card_has(cudaDevAttrMaxSharedMemoryPerBlockOptin); }
+
+static inline unsigned processors(void) { return (unsigned)card_has(cudaDevAttrMultiProcessorCount); }
 
 /* Rows of one token follow each other within microseconds and overlap: all of them want the same split of a
  * multiprocessor's memory, since changing it waits until it is idle.  Remembers what a kernel was given. */

@@ -298,6 +298,14 @@ cudaError_t cuda_moe_down(const cuda_moe_token *, bool early, cudaStream_t);
 /* Logits of one token. */
 cudaError_t cuda_gemv_head(const cuda_gemv *, bool early, cudaStream_t);
 
+/* ---- packed products of one token on any card (gemv_plain.cu) ---- */
+
+/* out = W in, or out += W in; chunks of 4 or 8 bits, no pairs */
+cudaError_t cuda_gemv_any(const cuda_gemv *, uint16_t bits, bool add, cudaStream_t);
+/* eh and sh; x.  The choice of experts and sg are there. */
+cudaError_t cuda_moe_up_any(const cuda_moe_token *, cudaStream_t);
+cudaError_t cuda_moe_down_any(const cuda_moe_token *, cudaStream_t);
+
 /* ---- packed products of many tokens (gemm_wgmma.cu on Hopper, else gemm.cu) ---- */
 
 enum cuda_epilogue { CUDA_STORE, CUDA_GATED_UNIT };
