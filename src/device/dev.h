@@ -84,6 +84,9 @@ typedef struct lily_dev_options {
     uint32_t threads;           /* 0: real cores */
 } lily_dev_options;
 
+/* After stage number `stage` of the plan. */
+typedef void lily_watch_fn(void *arg, lily_exec *, uint32_t stage);
+
 typedef struct lily_dev_ops {
     const char *name;           /* "ref", "cpu", "cuda", "metal" */
     const lily_row *rows;       /* preferred first */
@@ -165,6 +168,10 @@ typedef struct lily_dev_ops {
      * run; `room` is in bytes.  The plan must have been made with that slot in `keep`; it then holds what the
      * last layer wrote. */
     int  (*peek)(lily_dev *, lily_exec *, unsigned slot, void *dst, size_t room, lily_err *);
+    /* Proofs: from now on `watch` is called after each stage of a run, when the slots that the stage wrote can be peeked
+     * even if they are not kept, and poked: set to f32 values (or int32) from here.  NULL: no more. */
+    void (*watch)(lily_exec *, lily_watch_fn *watch, void *arg);
+    int  (*poke)(lily_dev *, lily_exec *, unsigned slot, const void *src, size_t bytes, lily_err *);
     /* A state slot of one layer as f32: SLOT_S, SLOT_TAIL, or SLOT_KV (keys of all positions [n][Hk][D], then
      * values).  *n floats are written; too little room is LILY_ARGUMENT. */
     int  (*peek_state)(lily_dev *, const lily_state *, unsigned slot, uint16_t layer, float *dst, size_t room,

@@ -78,7 +78,7 @@ int lily_device_open(const lily_dev_ops **ops, lily_dev **dev, const char *name,
 
 lily_plan_device lily_device_for_plan(const lily_dev_ops *ops, const lily_dev *dev)
 {
-    return (lily_plan_device){ops->name, ops->rows, ops->n_rows, dev, ops->slot_bytes};
+    return (lily_plan_device){ops->name, ops->rows, ops->n_rows, dev, ops->slot_bytes, {0}};
 }
 
 static bool is_removable(const lily_dev_ops *ops, uint64_t ablation)

@@ -28,7 +28,7 @@ enum lily_ablation {
 };
 
 /* What the engine turns off by itself, whatever the device. */
-#define LILY_ENGINE_ABLATIONS (lily_bit(ABLATE_PROMPT_CHUNKS) | lily_bit(ABLATE_MASK_OVERLAP))
+#define LILY_ENGINE_ABLATIONS (lily_bit(ABLATE_PROMPT_CHUNKS) | lily_bit(ABLATE_MASK_OVERLAP) | lily_bit(ABLATE_SELF_PROOF))
 
 const char *lily_ablation_name(unsigned id);
 const char *lily_ablation_with(unsigned id);
@@ -102,6 +102,7 @@ typedef struct lily_plan_device {
     const struct lily_dev *dev; /* for fits and workspace; may be NULL where they are */
     size_t (*slot_bytes)(const struct lily_dev *, unsigned slot, const lily_config *, uint32_t tokens);
                                 /* NULL: four bytes an element */
+    uint64_t refused[LILY_MAX_ROWS / 64];   /* one bit a row that is not to be taken, since it was found wrong */
 } lily_plan_device;
 
 typedef struct lily_plan_ask {

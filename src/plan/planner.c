@@ -43,7 +43,8 @@ static uint64_t slots_of_kind(enum lily_slot_kind kind)
 static bool row_applies(const planner *p, const lily_row *r)
 {
     const lily_plan_ask *a = p->ask;
-    return (r->modes & a->mode) && !(r->off & a->ablated) &&
+    const size_t i = (size_t)(r - p->device->rows);
+    return (r->modes & a->mode) && !(r->off & a->ablated) && !(p->device->refused[i / 64] & lily_bit(i % 64)) &&
            (!r->min_tokens || a->max_tokens >= r->min_tokens) &&
            (!r->max_tokens || a->max_tokens <= r->max_tokens) &&
            (!r->min_context || a->max_context >= r->min_context) &&

@@ -76,7 +76,7 @@ static int plan_side(side *s, const lily_loaded *m, uint64_t ablated, uint32_t c
 static unsigned phases(const side sides[2], unsigned which, uint32_t length)
 {
     const lily_loaded *a = &sides[0].m, *b = &sides[1].m;
-    const lily_plan_device d = lily_device_for_plan(a->ops, a->dev);
+    const lily_plan_device d = lily_loaded_device(a);
     unsigned in = lily_ablation_phases(which);
     if (which == ABLATE_PROMPT_CHUNKS) return length - 1 > a->chunk ? in : 0;
     if (a->ops->heeds & lily_bit(which)) return in;

@@ -39,7 +39,7 @@ static uint64_t hash_rows(uint64_t h, const lily_plan *p, const lily_plan_device
 static int make_identity(lily_disk *d, lily_err *e)
 {
     const lily_loaded *m = d->m;
-    lily_plan_device device = lily_device_for_plan(m->ops, m->dev);
+    lily_plan_device device = lily_loaded_device(m);
     char layout[64];
     m->ops->state_layout(m->dev, layout, sizeof layout);
     uint64_t rows = hash_rows(hash_rows(0xcbf29ce484222325u, m->decode, &device), m->prefill, &device);

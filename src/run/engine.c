@@ -146,7 +146,7 @@ uint64_t lily_engine_ablated(const lily_engine *g) { return g->m.ablated; }
 
 uint64_t lily_engine_plan_hash(const lily_engine *g, enum lily_mode mode)
 {
-    lily_plan_device d = lily_device_for_plan(g->m.ops, g->m.dev);
+    lily_plan_device d = lily_loaded_device(&g->m);
     return lily_plan_hash(mode == LILY_DECODE ? g->m.decode : g->m.prefill, &d);
 }
 

@@ -5,12 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/warm.h"
 #include "run/disk.h"
 #include "run/memory.h"
+#include "run/prove.h"
 #include "run/session.h"
 
 static void tell(const lily_engine_options *o, const char *what, double fraction)
@@ -70,9 +72,24 @@ int lily_engine_precheck(const lily_engine_options *o, lily_err *e)
     return rc;
 }
 
-int lily_plan_runs(lily_loaded *m, lily_err *e)
+lily_plan_device lily_loaded_device(const lily_loaded *m)
 {
     lily_plan_device d = lily_device_for_plan(m->ops, m->dev);
+    memcpy(d.refused, m->refused, sizeof d.refused);
+    return d;
+}
+
+/* Before anything is planned for a model that will run. */
+static int prove_rows(lily_loaded *m, lily_err *e)
+{
+    const lily_prove_ask ask = {m->chunk, m->context, m->ablated};
+    if (m->ops == &lily_dev_ref || m->ops->own_memory || (m->ablated & lily_bit(ABLATE_SELF_PROOF))) return LILY_OK;
+    return lily_prove(m->ops, m->dev, m->model, &ask, m->refused, e);
+}
+
+int lily_plan_runs(lily_loaded *m, lily_err *e)
+{
+    lily_plan_device d = lily_loaded_device(m);
     lily_plan_ask ask = {.mode = LILY_DECODE, .max_tokens = 1, .max_context = m->context, .ablated = m->ablated};
     if (m->ablated & lily_bit(ABLATE_ROW_GEMV)) ask.mode = LILY_PREFILL, ask.max_tokens = 2; /* by the rows of many */
     TRY(lily_plan_make(&m->decode, &d, m->config, &ask, e));
@@ -152,6 +169,11 @@ static int check_memory(const lily_loaded *m, const lily_engine_options *o, lily
     return lily_device_memory_fits(&m->memory, m->device_free, o->memory_limit, m->context, e);
 }
 
+static void say_loaded(uint64_t bytes, uint64_t ns)
+{
+    lily_log(LILY_LOG_INFO, "weights copied to the device in %.1f s, %.1f GB/s", (double)ns / 1e9, (double)bytes / (double)ns);
+}
+
 static void tell_warm(void *user, double fraction) { tell(user, "reading weights", fraction); }
 
 static int make_ready(lily_loaded *m, const lily_engine_options *o, lily_err *e)
@@ -159,7 +181,9 @@ static int make_ready(lily_loaded *m, const lily_engine_options *o, lily_err *e)
     TRY(check_memory(m, o, e));
     say_memory(&m->memory, m->context);
     TRY(lily_model_warm(m->ckpt, o->cancel, tell_warm, (void *)o, e));
+    const uint64_t start = lily_now_ns();
     TRY(m->ops->load(m->dev, m->model, &m->weights, e));
+    if (m->ops->own_memory) say_loaded(m->memory.weights, lily_now_ns() - start);
     tell(o, "preparing the device", 0.9);
     TRY(m->ops->prepare(m->dev, m->weights, m->decode, &m->run_decode, e));
     TRY(m->ops->prepare(m->dev, m->weights, m->prefill, &m->run_prefill, e));
@@ -174,6 +198,7 @@ int lily_load(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth
     TRY_TO(failed, read_folder(m, o, e));
     TRY_TO(failed, choose_sizes(m, o, e));
     TRY_TO(failed, open_device(m, o, depth, e));
+    if (depth == LILY_LOAD_FULL) TRY_TO(failed, prove_rows(m, e));
     TRY_TO(failed, lily_plan_runs(m, e));
     estimate(m, o);
     if (depth != LILY_LOAD_CHECK)

@@ -31,6 +31,7 @@ typedef struct lily_loaded {
 
     const lily_dev_ops *ops;
     lily_dev *dev;
+    uint64_t refused[LILY_MAX_ROWS / 64];   /* rows that ref does not agree with */
     lily_plan *decode, *prefill;    /* of one token, of a chunk */
     /* FULL only */
     lily_weights *weights;
@@ -49,5 +50,7 @@ static inline bool lily_hands_over(const lily_loaded *m)
 /* Opens; on failure everything is closed again. */
 int lily_load(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth depth, lily_err *e);
 void lily_unload(lily_loaded *m);
+/* For plans: the device without the rows that were refused. */
+lily_plan_device lily_loaded_device(const lily_loaded *m);
 
 #endif

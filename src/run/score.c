@@ -56,7 +56,7 @@ static int prepare(scorer *c)
     for (uint32_t i = 0; i < c->n_windows; i++)
         if (c->windows[i] > longest) longest = c->windows[i];
     if (longest <= m->chunk) return LILY_OK;
-    lily_plan_device d = lily_device_for_plan(m->ops, m->dev);
+    lily_plan_device d = lily_loaded_device(m);
     lily_plan_ask ask = {
         .mode = LILY_PREFILL, .max_tokens = longest, .max_context = m->context, .ablated = m->ablated};
     TRY(lily_plan_make(&c->plan, &d, m->config, &ask, c->e));

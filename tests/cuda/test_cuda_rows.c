@@ -6,10 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "device/cuda/cuda.h"
+#include "device/beside.h"
 #include "text/tokenizer.h"
 
 static const uint32_t lengths[] = {1, 2, 63, 64, 65, 200};
@@ -23,106 +22,41 @@ static uint64_t scratch_slots(void)
     return set;
 }
 
-static bool is_whole_numbers(unsigned slot)
-{
-    return slot == SLOT_TOPI || slot == SLOT_COUNTS || slot == SLOT_OFFSETS || slot == SLOT_ORDER || slot == SLOT_PLACE;
-}
-
-static void *peek(session *s, bool decode, unsigned slot, size_t n)
-{
-    lily_err e;
-    void *out = lily_calloc(n, 4);
-    assert_non_null(out);
-    check_ok(s->ops->peek(s->dev, s->exec[decode], slot, out, n * 4, &e), &e);
-    return out;
-}
-
-/* No norm is left to be applied to the heads of DNG. */
-static void whole_heads(float *squares, size_t heads)
-{
-    const float one[CUDA_QUARTERS] = {CUDA_HEAD};
-    for (size_t i = 0; i < heads; i++)
-        assert_int_equal(cudaMemcpy(squares + i * CUDA_QUARTERS, one, sizeof one, cudaMemcpyHostToDevice), cudaSuccess);
-}
-
-/* The slot becomes ref's, so that the next stage's difference is its own. */
-static void replace(lily_exec *x, unsigned slot, const float *from, size_t n)
-{
-    void *to = x->memory + x->plan->slot_at[slot];
-    if (x->plan->max_tokens == 1 || !cuda_is_product_input(slot)) {
-        const uint32_t no_tail = 0;
-        assert_int_equal(cudaMemcpy(to, from, n * 4, cudaMemcpyHostToDevice), cudaSuccess);
-        if (x->plan->max_tokens == 1 && (slot == SLOT_N || slot == SLOT_M))
-            assert_int_equal(cudaMemcpy((float *)to + n, &no_tail, 4, cudaMemcpyHostToDevice), cudaSuccess);
-        if (slot == SLOT_DNG && cuda_leaves_squares(x->plan)) whole_heads((float *)to + n, n / CUDA_HEAD);
-        return;
-    }
-    uint16_t *half = lily_calloc(n, sizeof *half);
-    for (size_t i = 0; i < n; i++) half[i] = lily_float_to_bf16(from[i]);
-    assert_int_equal(cudaMemcpy(to, half, n * 2, cudaMemcpyHostToDevice), cudaSuccess);
-    lily_free(half);
-}
-
-/* Largest difference over the rms of b, but for what rounding to bf16 makes of a value. */
-static double beyond_bf16(const float *a, const float *b, size_t n)
-{
-    double most = 0, square = 0;
-    for (size_t i = 0; i < n; i++) {
-        const double d = fabs((double)a[i] - b[i]) - fabs((double)b[i]) / 256;
-        if (!(d <= most)) most = d;
-        square += (double)b[i] * b[i];
-    }
-    return most == 0 ? 0 : most / sqrt(square / (double)n);
-}
-
-/* A run of cuda beside a finished one of ref. */
+/* A run of cuda beside one of ref. */
 typedef struct comparison {
-    session *gpu, *ref;
-    const lily_config *config;
+    const session *gpu;
     uint32_t tokens;
     bool decode;
     const char *what;
 } comparison;
 
-static uint64_t written_after(const lily_plan *p, uint32_t stage)
+static void judge(void *user, uint32_t stage, unsigned slot, double off)
 {
-    uint64_t set = 0;
-    for (uint32_t i = stage + 1; i < p->n_stages; i++) set |= p->stages[i].writes;
-    return set;
-}
-
-static void compare_stage(void *context, lily_exec *x, uint32_t index)
-{
-    comparison *c = context;
-    const lily_stage *stage = &x->plan->stages[index];
-    const lily_row *row = &c->gpu->ops->rows[stage->row];
-    for (unsigned s = 0; s < N_SLOTS; s++) {
-        if (!(stage->writes & c->gpu->keep & ~written_after(x->plan, index) & lily_bit(s))) continue;
-        const size_t n = (size_t)lily_slot_elements(s, c->config, c->tokens);
-        void *mine = peek(c->gpu, c->decode, s, n), *want = peek(c->ref, c->decode, s, n);
-        if (is_whole_numbers(s))
-            gpu_expect(memcmp(mine, want, n * 4) != 0, 0, "%s, %u tokens, row %s, slot %s", c->what, c->tokens, row->name, lily_slot_name(s));
-        else
-            gpu_expect(beyond_bf16(mine, want, n), (double)row->tolerance, "%s, %u tokens, row %s, slot %s", c->what, c->tokens,
-                       row->name, lily_slot_name(s));
-        replace(x, s, want, n);
-        assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);     /* a copy out of pageable memory may still be under way */
-        lily_free(mine);
-        lily_free(want);
-    }
+    const comparison *c = user;
+    const lily_row *row = &lily_dev_cuda.rows[c->gpu->plan[c->decode]->stages[stage].row];
+    gpu_expect(off, (double)row->tolerance, "%s, %u tokens, row %s, slot %s", c->what, c->tokens, row->name, lily_slot_name(slot));
 }
 
 static void run_both(session *gpu, session *ref, const lily_config *c, const int32_t *tokens, uint32_t n, bool decode,
                      const char *what)
 {
-    lily_done done;
+    lily_err e;
     const lily_lane lane = {.tokens = tokens, .n_tokens = n};
-    comparison with = {gpu, ref, c, n, decode, what};
-    lily_free(gpu_run(ref, lane, decode, &done));
-    gpu->exec[decode]->watch = compare_stage;
-    gpu->exec[decode]->watch_arg = &with;
-    lily_free(gpu_run(gpu, lane, decode, &done));
-    gpu->exec[decode]->watch = NULL;
+    comparison with = {gpu, n, decode, what};
+    lily_beside b = {.ops = &lily_dev_cuda,
+                     .dev = gpu->dev,
+                     .ref = ref->dev,
+                     .config = c,
+                     .plan = gpu->plan[decode],
+                     .ref_plan = ref->plan[decode],
+                     .exec = gpu->exec[decode],
+                     .ref_exec = ref->exec[decode],
+                     .state = gpu->state,
+                     .ref_state = ref->state,
+                     .slots = lily_beside_slots() & ~lily_bit(SLOT_TOKEN),      /* none is chosen */
+                     .judge = judge,
+                     .user = &with};
+    check_ok(lily_beside_run(&b, &lane, &e), &e);
 }
 
 /* ||a - b|| / ||b|| */
@@ -164,7 +98,7 @@ static void check_layer(const char *dir, uint32_t layer, uint64_t without, uint6
     open_model(&o, dir, layer, 1);
     gpu_tokens(&o, tokens, MOST);
     open_session(&gpu, &o, &lily_dev_cuda, gpu_variant, 0, without, keep);
-    open_session(&ref, &o, &lily_dev_ref, NULL, 1, 0, keep);
+    open_session(&ref, &o, &lily_dev_ref, NULL, 1, 0, 0);
     snprintf(what, sizeof what, "%s layer %u, %s", strrchr(dir, '/') + 1, layer, how);
     uint32_t position = 0;
     for (int i = 0; i < N_LENGTHS; i++) {
@@ -317,7 +251,7 @@ static void long_context(void **state)
     open_model(&o, DEMO, 3, 1);
     gpu_tokens(&o, tokens, 1000);
     open_session(&gpu, &o, &lily_dev_cuda, gpu_variant, 0, 0, lily_bit(SLOT_AOG));
-    open_session(&ref, &o, &lily_dev_ref, NULL, 1, 0, lily_bit(SLOT_AOG));
+    open_session(&ref, &o, &lily_dev_ref, NULL, 1, 0, 0);
     for (uint32_t t = 0; t < 1000; t += 250) {
         run_both(&gpu, &ref, &o.config, tokens + t, 250, false, "long prompt");
         for (int i = 0; i < 2; i++) run_both(&gpu, &ref, &o.config, tokens + t, 1, true, "long reply");

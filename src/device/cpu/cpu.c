@@ -104,7 +104,6 @@ static const char *const keeps[N_ABLATIONS] = {
     [ABLATE_GRAPH] = HOST,
     [ABLATE_OVERLAP] = HOST,
     [ABLATE_WEIGHT_PREFETCH] = HOST,
-    [ABLATE_SELF_PROOF] = "its rows are not proved at the start",
 };
 
 enum { N_ROWS = sizeof rows / sizeof *rows };
@@ -180,5 +179,7 @@ const lily_dev_ops lily_dev_cpu = {
     .wait = cpu_wait,
     .read_rate = cpu_read_rate,
     .peek = cpu_peek,
+    .watch = cpu_watch,
+    .poke = cpu_poke,
     .peek_state = cpu_peek_state,
 };

@@ -37,7 +37,7 @@ struct lily_exec {
     const lily_weights *weights;
     lily_scratch scratch;
     float *rope;                /* [max_tokens][2][R/2] cosines, then sines, of the run at hand */
-    void (*watch)(void *arg, lily_exec *, uint32_t stage);      /* tests: called after each stage; may be NULL */
+    lily_watch_fn *watch;       /* may be NULL */
     void *watch_arg;
 };
 
@@ -142,6 +142,8 @@ int cpu_submit(lily_dev *, lily_exec *, enum lily_segment first, enum lily_segme
                uint32_t n_lanes, uint64_t *ticket, lily_err *);
 int cpu_wait(lily_dev *, uint64_t ticket, lily_done *, uint32_t n_lanes, lily_err *);
 int cpu_peek(lily_dev *, lily_exec *, unsigned slot, void *dst, size_t room, lily_err *);
+void cpu_watch(lily_exec *, lily_watch_fn *watch, void *arg);
+int cpu_poke(lily_dev *, lily_exec *, unsigned slot, const void *src, size_t bytes, lily_err *);
 
 /* The function of a row. */
 int cpu_run_row(lily_run *r, uint16_t row, uint16_t layer, lily_err *e);

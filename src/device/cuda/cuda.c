@@ -191,7 +191,6 @@ static const char *const keeps[N_ABLATIONS] = {
     [ABLATE_FUSED_DEQUANT] = ALONE,
     [ABLATE_TILE_SELECT] = ALONE,
     [ABLATE_DEVICE_ROUTING] = ALONE,
-    [ABLATE_SELF_PROOF] = ALONE,
 };
 
 bool cuda_leaves_squares(const lily_plan *p)
@@ -366,5 +365,7 @@ const lily_dev_ops lily_dev_cuda = {
     .wait = cuda_wait,
     .read_rate = cuda_read_rate,
     .peek = cuda_peek,
+    .watch = cuda_watch,
+    .poke = cuda_poke,
     .peek_state = cuda_peek_state,
 };

@@ -152,7 +152,7 @@ struct lily_exec {
     cudaGraphExec_t graph[N_SEGMENTS][N_SEGMENTS];
     uint32_t graph_kind[N_SEGMENTS][N_SEGMENTS], warm[N_SEGMENTS][N_SEGMENTS];
     uint32_t last_tokens;
-    void (*watch)(void *arg, lily_exec *, uint32_t stage);      /* tests: called after each stage; may be NULL */
+    lily_watch_fn *watch;       /* may be NULL */
     void *watch_arg;
     cudaEvent_t *stage_event;   /* measuring: recorded before the first stage and after each; may be NULL */
 };
@@ -195,6 +195,8 @@ int cuda_submit(lily_dev *, lily_exec *, enum lily_segment first, enum lily_segm
                 uint32_t n_lanes, uint64_t *ticket, lily_err *);
 int cuda_wait(lily_dev *, uint64_t ticket, lily_done *, uint32_t n_lanes, lily_err *);
 int cuda_peek(lily_dev *, lily_exec *, unsigned slot, void *dst, size_t room, lily_err *);
+void cuda_watch(lily_exec *, lily_watch_fn *watch, void *arg);
+int cuda_poke(lily_dev *, lily_exec *, unsigned slot, const void *src, size_t bytes, lily_err *);
 
 /* ---- rows ---- */
 

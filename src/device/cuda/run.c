@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "device/cuda/cuda.h"
@@ -453,4 +454,46 @@ int cuda_peek(lily_dev *d, lily_exec *x, unsigned slot, void *dst, size_t room, 
     if (slot == SLOT_DNG && cuda_leaves_squares(x->plan)) return apply_squares(dst, n, at + n * 4, c, e);
     if (x->plan->max_tokens > 1 || (slot != SLOT_N && slot != SLOT_M)) return LILY_OK;
     return apply_norm(dst, n, at + n * 4, c, e);
+}
+
+void cuda_watch(lily_exec *x, lily_watch_fn *watch, void *arg)
+{
+    x->watch = watch;
+    x->watch_arg = arg;
+}
+
+static int poke_bytes(lily_dev *d, void *to, const void *from, size_t n, lily_err *e)
+{
+    CU(cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, d->stream));
+    CU(cudaStreamSynchronize(d->stream));
+    return LILY_OK;
+}
+
+/* No norm is left to be applied to the heads of DNG. */
+static int poke_whole_heads(lily_dev *d, float *squares, size_t heads, lily_err *e)
+{
+    const float one[CUDA_QUARTERS] = {CUDA_HEAD};
+    for (size_t i = 0; i < heads; i++) TRY(poke_bytes(d, squares + i * CUDA_QUARTERS, one, sizeof one, e));
+    return LILY_OK;
+}
+
+int cuda_poke(lily_dev *d, lily_exec *x, unsigned slot, const void *src, size_t bytes, lily_err *e)
+{
+    const size_t n = bytes / 4, place = x->plan->slot_at[slot];
+    if (place == LILY_NO_PLACE || n != lily_slot_elements(slot, x->weights->model->config, x->last_tokens))
+        return lily_fail(e, LILY_ARGUMENT, "slot %s cannot be set to %zu bytes", lily_slot_name(slot), bytes);
+    uint8_t *to = x->memory + place;
+    if (x->plan->max_tokens == 1 || !cuda_is_product_input(slot)) {
+        const uint32_t no_tail = 0;     /* the values are normed */
+        TRY(poke_bytes(d, to, src, bytes, e));
+        if (slot == SLOT_DNG && cuda_leaves_squares(x->plan)) return poke_whole_heads(d, (float *)(void *)to + n, n / CUDA_HEAD, e);
+        if (x->plan->max_tokens > 1 || (slot != SLOT_N && slot != SLOT_M)) return LILY_OK;
+        return poke_bytes(d, to + bytes, &no_tail, sizeof no_tail, e);
+    }
+    uint16_t *half = lily_calloc(n, sizeof *half);
+    if (!half) return lily_no_memory(e, n * sizeof *half, "a slot");
+    for (size_t i = 0; i < n; i++) half[i] = lily_float_to_bf16(((const float *)src)[i]);
+    int rc = poke_bytes(d, to, half, n * sizeof *half, e);
+    lily_free(half);
+    return rc;
 }

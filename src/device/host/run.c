@@ -38,10 +38,25 @@ size_t lily_scratch_used(const lily_scratch *s, unsigned slot)
     return 4 * (size_t)lily_slot_elements(slot, s->config, s->tokens);
 }
 
+static int check_slot(const lily_scratch *s, unsigned slot, lily_err *e)
+{
+    if (slot < N_SLOTS && s->plan->slot_at[slot] != LILY_NO_PLACE) return LILY_OK;
+    return lily_fail(e, LILY_ARGUMENT, "the plan does not keep slot %s", lily_slot_name(slot));
+}
+
+int lily_scratch_poke(const lily_scratch *s, unsigned slot, const void *src, size_t bytes, lily_err *e)
+{
+    TRY(check_slot(s, slot, e));
+    if (bytes != lily_scratch_used(s, slot))
+        return lily_fail(e, LILY_ARGUMENT, "slot %s has %zu bytes, not %zu", lily_slot_name(slot), lily_scratch_used(s, slot),
+                         bytes);
+    memcpy(s->memory + s->plan->slot_at[slot], src, bytes);
+    return LILY_OK;
+}
+
 int lily_scratch_peek(const lily_scratch *s, unsigned slot, void *dst, size_t room, lily_err *e)
 {
-    if (slot >= N_SLOTS || s->plan->slot_at[slot] == LILY_NO_PLACE)
-        return lily_fail(e, LILY_ARGUMENT, "the plan does not keep slot %s", lily_slot_name(slot));
+    TRY(check_slot(s, slot, e));
     size_t bytes = lily_scratch_used(s, slot);
     if (bytes > room)
         return lily_fail(e, LILY_ARGUMENT, "slot %s has %zu bytes, not %zu", lily_slot_name(slot), bytes,

@@ -20,6 +20,8 @@ void lily_scratch_close(lily_scratch *s);
 size_t lily_scratch_used(const lily_scratch *s, unsigned slot);
 /* As lily_dev_ops.peek. */
 int lily_scratch_peek(const lily_scratch *s, unsigned slot, void *dst, size_t room, lily_err *e);
+/* As lily_dev_ops.poke. */
+int lily_scratch_poke(const lily_scratch *s, unsigned slot, const void *src, size_t bytes, lily_err *e);
 
 /* The newest run's result, handed out by wait. */
 typedef struct lily_newest {

@@ -36,7 +36,6 @@ static const char *const keeps[N_ABLATIONS] = {
     [ABLATE_FUSE_QK] = SINGLE,          [ABLATE_FUSE_ATTN_GATE] = SINGLE,   [ABLATE_KV_COALESCE] = PLAIN,
     [ABLATE_GQA_PACK] = PLAIN,          [ABLATE_FIXED_BLOCK] = PLAIN,       [ABLATE_TOKEN_HANDOFF] = HOST,
     [ABLATE_GRAPH] = HOST,              [ABLATE_OVERLAP] = HOST,            [ABLATE_WEIGHT_PREFETCH] = HOST,
-    [ABLATE_SELF_PROOF] = "it is what others are proved against",
 };
 
 int ref_run_row(lily_run *r, uint16_t row, uint16_t layer, lily_err *e)
@@ -95,5 +94,7 @@ const lily_dev_ops lily_dev_ref = {
     .submit = ref_submit,
     .wait = ref_wait,
     .peek = ref_peek,
+    .watch = ref_watch,
+    .poke = ref_poke,
     .peek_state = ref_peek_state,
 };

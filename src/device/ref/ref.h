@@ -25,7 +25,7 @@ struct lily_exec {
     float *row;                 /* one dequantised row, as wide as the widest matrix */
     const float **in;           /* [max_tokens * A] vectors of a product, and */
     float **out;                /* where its results go */
-    void (*watch)(void *arg, lily_exec *, uint32_t stage);      /* tests: called after each stage; may be NULL */
+    lily_watch_fn *watch;       /* may be NULL */
     void *watch_arg;
 };
 
@@ -116,6 +116,8 @@ int ref_submit(lily_dev *, lily_exec *, enum lily_segment first, enum lily_segme
                uint32_t n_lanes, uint64_t *ticket, lily_err *);
 int ref_wait(lily_dev *, uint64_t ticket, lily_done *, uint32_t n_lanes, lily_err *);
 int ref_peek(lily_dev *, lily_exec *, unsigned slot, void *dst, size_t room, lily_err *);
+void ref_watch(lily_exec *, lily_watch_fn *watch, void *arg);
+int ref_poke(lily_dev *, lily_exec *, unsigned slot, const void *src, size_t bytes, lily_err *);
 
 /* The step that a row performs. */
 int ref_run_row(lily_run *r, uint16_t row, uint16_t layer, lily_err *e);

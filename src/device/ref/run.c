@@ -87,3 +87,15 @@ int ref_peek(lily_dev *d, lily_exec *x, unsigned slot, void *dst, size_t room, l
     (void)d;
     return lily_scratch_peek(&x->scratch, slot, dst, room, e);
 }
+
+void ref_watch(lily_exec *x, lily_watch_fn *watch, void *arg)
+{
+    x->watch = watch;
+    x->watch_arg = arg;
+}
+
+int ref_poke(lily_dev *d, lily_exec *x, unsigned slot, const void *src, size_t bytes, lily_err *e)
+{
+    (void)d;
+    return lily_scratch_poke(&x->scratch, slot, src, bytes, e);
+}
