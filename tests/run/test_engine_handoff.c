@@ -1,5 +1,5 @@
 /* test_engine_handoff.c - runs that are submitted before the token in front of them is read: the same answers, whatever
- * comes between.  No device without a GPU does that, so one is made of the real one: it runs at once, and tells later. */
+ * comes between.  No device without a GPU does that, so one is made of any: it runs at once, and tells later. */
 #include <unistd.h>
 
 #include "base/json.h"
@@ -52,6 +52,7 @@ static void hand_over(lily_engine *g, bool on)
         atomic_store(&late.until_fault, -1);
     }
     g->m.ops = on ? &late.ops : late.real;
+    g->m.ablated = on ? 0 : lily_bit(ABLATE_TOKEN_HANDOFF);
     atomic_store(&late.handed, 0);
     atomic_store(&late.again, 0);
 }
