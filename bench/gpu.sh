@@ -44,6 +44,7 @@ for step; do
         for kernel in decode_gemv decode_attention prefill_gemm prefill_delta prefill_attention; do
             [ ! -x $build/bench/$kernel ] || ran $build/bench/$kernel
         done
+        [ ! -x $build/bench/token_parts ] || ran $build/bench/token_parts "$model"
         [ ! -x $build/bench/stages ] || ran $build/bench/stages "$model" ;;
     *) echo "gpu.sh: no step is called $step" >&2; exit 1 ;;
     esac
