@@ -157,21 +157,8 @@ static __global__ __launch_bounds__(PRODUCT_THREADS) void product(const uint4 *w
     if (x == 0x9E3779B9u) *sink = x;
 }
 
-/* Some 140 KB of instructions: a multiprocessor's cache has none of the others' behind it, as in a model. */
-#define FOUR(x) x x x x
-#define ROUND "mad.lo.u32 %0, %0, %4, %1; mad.lo.u32 %1, %1, %4, %2; mad.lo.u32 %2, %2, %4, %3; mad.lo.u32 %3, %3, %4, %0;"
-static __global__ __launch_bounds__(32) void other_code(uint32_t *sink)
+static void put_product(const Buffer<uint8_t> &weights, uint32_t i, uint32_t *sink)
 {
-    uint32_t x = threadIdx.x, y = x + 1, z = x + 2, w = x + 3;
-    dependency_wait();
-    dependency_launch();
-    asm volatile(FOUR(FOUR(FOUR(FOUR(ROUND ROUND ROUND ROUND ROUND ROUND ROUND ROUND ROUND)))) : "+r"(x), "+r"(y), "+r"(z), "+r"(w) : "r"(blockIdx.x));
-    if (x == 0x9E3779B9u) *sink = y ^ z ^ w;
-}
-
-static void put_product(const Buffer<uint8_t> &weights, uint32_t i, bool cold, uint32_t *sink)
-{
-    if (cold) CK(launch(other_code, PRODUCT_BLOCKS, 32, 0, 1, true, stream, sink));
     const uint4 *from = (const uint4 *)(weights.p + i % (weights.n / product_bytes) * product_bytes);
     CK(cudaFuncSetAttribute(product, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
     CK(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, PRODUCT_SHARED));
@@ -232,21 +219,17 @@ static void run_context(uint32_t n, int rounds)
         ways.push_back(graph_of("plain reader a layer", [&] {
             for (uint32_t i = 0; i < layers; i++) readers::plain<<<132 * 4, 512, 0, stream>>>(from + i * each, each, sink.p);
         }));
-        for (int cold = 0; cold < 2; cold++) {
-            ways.push_back(graph_of(cold ? "products alone, cold" : "products alone", [&] {
-                for (uint32_t i = 0; i < layers; i++) put_product(weights, i, cold, sink.p);
-            }));
-            ways.push_back(graph_of(cold ? "products and attention, cold" : "products and attention", [&] {
-                for (uint32_t i = 0; i < layers; i++) {
-                    put_product(weights, i, cold, sink.p);
-                    put_layer(c, i, true, false, false, false);
-                }
-            }));
-        }
+        ways.push_back(graph_of("products alone", [&] {
+            for (uint32_t i = 0; i < layers; i++) put_product(weights, i, sink.p);
+        }));
+        ways.push_back(graph_of("products and attention", [&] {
+            for (uint32_t i = 0; i < layers; i++) {
+                put_product(weights, i, sink.p);
+                put_layer(c, i, true, false, false, false);
+            }
+        }));
         alternate(ways, rounds, stream);
-        const size_t at = ways.size() - 4;
-        ways.push_back({"what attention adds", {}, {ways[at + 1].median() - ways[at].median()}});
-        ways.push_back({"what attention adds, cold", {}, {ways[at + 3].median() - ways[at + 2].median()}});
+        ways.push_back({"what attention adds", {}, {ways.back().median() - ways[ways.size() - 2].median()}});
     }
     for (size_t i = 0; i < ways.size(); i++) {
         const bool reads = ways[i].name.compare(0, 8, "products") != 0;

@@ -56,6 +56,7 @@ struct Feed {
     const uint16_t *page, *next;        /* of the tile whose values come next, and of the one behind it */
     size_t at[2];                       /* a thread's first element of the head's keys and values in a page */
     uint32_t end, position;             /* tiles that are asked for; the newest row, which is nowhere yet */
+    bool on;
     uint32_t row, row_step, step;       /* a thread's rows in a tile; elements from a piece to the next */
     uint16_t *to[PIECES];               /* where they go in the first tile of the ring of keys */
 };
@@ -67,6 +68,7 @@ static __device__ Feed feed_of(const cuda_attention &a, uint32_t head, uint32_t 
     Feed f;
     f.pages = a.lane->pages;
     f.page = NULL;
+    f.on = true;
     f.next = f.pages[first / PAGE_TILES];
     f.end = end;
     f.position = position;
@@ -86,6 +88,7 @@ static __device__ Feed feed_of(const cuda_attention &a, uint32_t head, uint32_t 
 /* at: of the tile's place in the ring, in elements from the first of the keys. */
 template <int WHICH> static __device__ void feed(Feed &f, uint32_t at, uint32_t tile)
 {
+    if (!f.on) return;
     if (tile < f.end) {
         if (WHICH == KEYS) {
             f.page = f.next;
@@ -354,10 +357,15 @@ template <int DEPTH> static __global__ __launch_bounds__(THREADS, 2) void attend
     const uint32_t head = blockIdx.y, split = blockIdx.x;
     const uint32_t position = a.lane->position, tiles = tiles_of(position + 1), each = tiles_each(tiles, a.general);
     const uint32_t first = split * each, end = min(first + each, tiles);
-    if (first >= tiles) return;
+    if (first >= tiles) {
+        dependency_wait();
+        dependency_launch();
+        if (!a.unpacked) __nanosleep(1000);     /* keeps the place: see TOKEN_BLOCKS */
+        return;
+    }
     const Ahead ahead = ahead_of(a);
     Feed f = feed_of(a, head, first, end, position, t.ring[KEYS][0]);
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < DEPTH; i++) {
         feed<KEYS>(f, i * TILE * DIM, first + i);
         if (i < DEPTH - 1) feed<VALUES>(f, (DEPTH + i) * TILE * DIM, first + i);
@@ -368,41 +376,48 @@ template <int DEPTH> static __global__ __launch_bounds__(THREADS, 2) void attend
         row = f.pages[position / CUDA_PAGE] + (((size_t)a.layer * 2 * a.kv_heads + head) * CUDA_PAGE + position % CUDA_PAGE) * DIM;
     const Lane l = lane_of(t, a, ahead, position);
     const Places places = places_of(t);
-    dependency_wait();
-    dependency_launch();
-    prepare(t, a, l, head, row, blockIdx.z == 0);
-    if (row && first == end - 1) put_newest(t, 0, position % TILE);
-    async_wait<2 * (DEPTH - 1)>();
-    __syncthreads();
-    uint4 q[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) q[i] = ldmatrix(places.query + 32 * i);
-
-    Running r = {};
-    r.most = -CUDART_INF_F;
-    uint32_t slot = 0, before = DEPTH - 1, tile = first;        /* places in the ring of this tile, and of the one before it */
+    Running r;
+    /* Twice: the kernels of a token push each other's instructions out of the multiprocessor's cache, so a first round
+     * brings them back while there is time, with one tile of what lies in the last place of the ring, and leaves nothing. */
 #pragma unroll 1
-    for (;;) {
-        /* Its keys are there, and all have done with the values before. */
-        feed<VALUES>(f, (DEPTH + before) * TILE * DIM, tile + DEPTH - 1);
-        put_scores(places.score, q, places.keys + slot * TILE * DIM * 2);
-        async_wait<2 * (DEPTH - 1)>();
-        __syncthreads();        /* scores and values are there, and all have done with the keys */
-        feed<KEYS>(f, slot * TILE * DIM, tile + DEPTH);
-        uint32_t weights[4];
-        take_weights(r, weights, t.score, position + 1 - tile * TILE);
-        add_values(r, weights, places.values + slot * TILE * DIM * 2);
-        if (++tile == end) break;
-        before = slot;
-        slot = slot == DEPTH - 1 ? 0 : slot + 1;
-        if (row && tile == end - 1) put_newest(t, slot, position % TILE);
-        async_wait<2 * (DEPTH - 1)>();
+    for (int round = 0; round < 2; round++) {
+        if (round) dependency_wait();
+        if (round) dependency_launch();
+        f.on = round;
+        prepare(t, a, l, head, row, round && blockIdx.z == 0);
+        if (round && row && first == end - 1) put_newest(t, 0, position % TILE);
+        if (round) async_wait<2 * (DEPTH - 1)>();
         __syncthreads();
+        uint4 q[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) q[i] = ldmatrix(places.query + 32 * i);
+        r = {};
+        r.most = -CUDART_INF_F;
+        uint32_t slot = round ? 0 : DEPTH - 1, before = DEPTH - 1, tile = first;    /* places of this tile, and of the one before it */
+#pragma unroll 1
+        for (;;) {
+            /* Its keys are there, and all have done with the values before. */
+            feed<VALUES>(f, (DEPTH + before) * TILE * DIM, tile + DEPTH - 1);
+            put_scores(places.score, q, places.keys + (round ? slot : DEPTH + slot) * TILE * DIM * 2);
+            if (round) async_wait<2 * (DEPTH - 1)>();
+            __syncthreads();    /* scores and values are there, and all have done with the keys */
+            feed<KEYS>(f, slot * TILE * DIM, tile + DEPTH);
+            uint32_t weights[4];
+            take_weights(r, weights, t.score, position + 1 - tile * TILE);
+            add_values(r, weights, places.values + slot * TILE * DIM * 2);
+            if (++tile == end || !round) break;
+            before = slot;
+            slot = slot == DEPTH - 1 ? 0 : slot + 1;
+            if (row && tile == end - 1) put_newest(t, slot, position % TILE);
+            async_wait<2 * (DEPTH - 1)>();
+            __syncthreads();
+        }
     }
     put_result(r, a, head, split);
 }
 
-/* A warp has four columns of a query head, a lane some of the splits. */
+/* A warp has four columns of a query head, a lane some of the splits.  As many blocks as there are multiprocessors, so
+ * that the next kernel's find room everywhere alike. */
 static __global__ __launch_bounds__(THREADS) void attend_join(const __grid_constant__ cuda_attention a)
 {
     const uint32_t unit = (threadIdx.x >> 5) * gridDim.x + blockIdx.x, lane = threadIdx.x & 31;
@@ -411,45 +426,50 @@ static __global__ __launch_bounds__(THREADS) void attend_join(const __grid_const
     const float *work = a.work + (size_t)h * SPLITS * DIM + column, *ends = a.work + ((size_t)a.q_heads * DIM + 2 * h) * SPLITS;
     /* Older than the splits.  The lane's column is that which it will have in the end. */
     const float gate = sigmoidf(__ldcg(a.qg + ((size_t)2 * h + 1) * DIM + column + (lane >> 3)));
-    dependency_wait();
-    dependency_launch();
-    if (unit >= a.q_heads * (DIM / 4)) return;
-    float2 end[JOIN_EACH];
-    float4 x[JOIN_EACH], out = {};
-    float top = -CUDART_INF_F, sum = 0;
+    const bool works = unit < a.q_heads * (DIM / 4);
+#pragma unroll 1
+    for (int round = 0; round < 2; round++) {       /* the first for the instructions, as above */
+        if (round) dependency_wait();
+        if (round) dependency_launch();
+        float2 end[JOIN_EACH];
+        float4 x[JOIN_EACH], out = {};
+        float top = -CUDART_INF_F, sum = 0;
 #pragma unroll
-    for (int i = 0; i < JOIN_EACH; i++) {
-        const uint32_t split = lane + 32 * i;
-        const bool live = split * each < tiles;
-        end[i] = live ? __ldcg((const float2 *)ends + split) : make_float2(-CUDART_INF_F, 0);
-        x[i] = live ? __ldcg((const float4 *)(work + (size_t)split * DIM)) : make_float4(0, 0, 0, 0);
+        for (int i = 0; i < JOIN_EACH; i++) {
+            const uint32_t split = lane + 32 * i;
+            const bool live = works && split * each < tiles;
+            end[i] = live ? __ldcg((const float2 *)ends + split) : make_float2(-CUDART_INF_F, 0);
+            x[i] = live ? __ldcg((const float4 *)(work + (size_t)split * DIM)) : make_float4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < JOIN_EACH; i++) top = fmaxf(top, end[i].x);
+        top = warp_max(top);
+#pragma unroll
+        for (int i = 0; i < JOIN_EACH; i++) {
+            const float keep = power_of_two(end[i].x - top);
+            sum += keep * end[i].y;
+            out.x += keep * x[i].x, out.y += keep * x[i].y, out.z += keep * x[i].z, out.w += keep * x[i].w;
+        }
+        /* Half of the columns go to the other half of the lanes, twice. */
+        const bool upper = lane & 16, odd = lane & 8;
+        const float c = (upper ? out.z : out.x) + __shfl_xor_sync(~0u, upper ? out.x : out.z, 16);
+        const float d = (upper ? out.w : out.y) + __shfl_xor_sync(~0u, upper ? out.y : out.w, 16);
+        float mine = (odd ? d : c) + __shfl_xor_sync(~0u, odd ? c : d, 8);
+#pragma unroll
+        for (int o = 4; o; o >>= 1) mine += __shfl_xor_sync(~0u, mine, o);
+        sum = warp_sum(sum);
+        if (round && works && (lane & 7) == 0)
+            store_act(a.aog, h * DIM + column + (lane >> 3), __fdividef(mine, sum) * gate, a.half);
     }
-#pragma unroll
-    for (int i = 0; i < JOIN_EACH; i++) top = fmaxf(top, end[i].x);
-    top = warp_max(top);
-#pragma unroll
-    for (int i = 0; i < JOIN_EACH; i++) {
-        const float keep = power_of_two(end[i].x - top);
-        sum += keep * end[i].y;
-        out.x += keep * x[i].x, out.y += keep * x[i].y, out.z += keep * x[i].z, out.w += keep * x[i].w;
-    }
-    /* Half of the columns go to the other half of the lanes, twice. */
-    const bool upper = lane & 16, odd = lane & 8;
-    const float c = (upper ? out.z : out.x) + __shfl_xor_sync(~0u, upper ? out.x : out.z, 16);
-    const float d = (upper ? out.w : out.y) + __shfl_xor_sync(~0u, upper ? out.y : out.w, 16);
-    float mine = (odd ? d : c) + __shfl_xor_sync(~0u, odd ? c : d, 8);
-#pragma unroll
-    for (int o = 4; o; o >>= 1) mine += __shfl_xor_sync(~0u, mine, o);
-    sum = warp_sum(sum);
-    if ((lane & 7) == 0) store_act(a.aog, h * DIM + column + (lane >> 3), __fdividef(mine, sum) * gate, a.half);
 }
 
 template <int DEPTH> static cudaError_t launch_split(const cuda_attention *a, bool early, cudaStream_t s)
 {
     static size_t allowed = 0;
     const dim3 grid(a->general ? GENERAL_SPLITS : SPLITS, a->kv_heads, a->unpacked ? SHARE : 1);
-    cudaError_t e = allow_shared(attend_split<DEPTH>, sizeof(Token<DEPTH>), allowed);
-    return e != cudaSuccess ? e : launch(attend_split<DEPTH>, grid, THREADS, sizeof(Token<DEPTH>), 1, early, s, *a);
+    const size_t shared = token_shared(sizeof(Token<DEPTH>));
+    cudaError_t e = allow_shared(attend_split<DEPTH>, shared, allowed);
+    return e != cudaSuccess ? e : launch(attend_split<DEPTH>, grid, THREADS, shared, 1, early, s, *a);
 }
 
 cudaError_t cuda_attend_token(const cuda_attention *a, bool early, cudaStream_t s)
