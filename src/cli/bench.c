@@ -17,6 +17,7 @@ static void print_json(const lily_measuring *w, const lily_bench_result *b)
     if (b->read_rate > 0)
         printf(", \"token_bytes\": %.0f, \"read_gb_s\": %.4g, \"read_share\": %.4g", b->token_bytes, b->read_rate / 1e9,
                b->read_share);
+    if (b->device_bytes) printf(", \"device_bytes\": %llu", (unsigned long long)b->device_bytes);
     printf("}\n");
 }
 

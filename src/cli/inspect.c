@@ -116,7 +116,7 @@ static int inspect_plan(const lily_args *a, const lily_engine_options *o, lily_e
     lily_dev *dev = NULL;
     int rc;
     TRY_TO(done, lily_config_open(&config, o->model_dir, e));
-    TRY_TO(done, lily_device_open(&ops, &dev, o->device, o->threads, e));
+    TRY_TO(done, lily_device_open(&ops, &dev, o->device, &(lily_dev_options){.threads = o->threads}, e));
     TRY_TO(done, lily_device_without(ops, o->ablated, e));
     TRY_TO(done, print_plan(a, o, lily_config_numbers(config), ops, dev, e));
     print_switches(ops);

@@ -82,6 +82,8 @@ typedef struct lily_done {
 typedef struct lily_dev_options {
     const char *which;          /* variant or index, NULL: best ("avx2", "portable" for cpu) */
     uint32_t threads;           /* 0: real cores */
+    void (*loading)(void *user, double fraction);       /* told how far load is; may be NULL */
+    void *user;
 } lily_dev_options;
 
 /* After stage number `stage` of the plan. */
@@ -97,6 +99,7 @@ typedef struct lily_dev_ops {
     uint64_t heeds;
     const char *const *keeps;
     bool own_memory;            /* it has memory of its own, where weights, states and scratch go */
+    uint32_t chunk;             /* prompt tokens a run that suit it, if there is memory for them; 0: it does not matter */
     /* NULL: four bytes an element. */
     size_t (*slot_bytes)(const lily_dev *, unsigned slot, const lily_config *, uint32_t tokens);
 
@@ -196,8 +199,8 @@ const lily_dev_ops *lily_device_find(const char *name);
 /* Whether lily_device_open would know the name, without opening anything. */
 int lily_device_known(const char *name, lily_err *e);
 /* Opens NAME or NAME:VARIANT ("cpu:portable"); "auto" is the best one that opens, which is never ref.
- * LILY_ARGUMENT for an unknown name, with the known ones in the sentence. */
-int lily_device_open(const lily_dev_ops **ops, lily_dev **dev, const char *name, uint32_t threads, lily_err *e);
+ * LILY_ARGUMENT for an unknown name, with the known ones in the sentence.  o->which is taken from the name. */
+int lily_device_open(const lily_dev_ops **ops, lily_dev **dev, const char *name, const lily_dev_options *o, lily_err *e);
 /* Why the device cannot go without what a switch turns off, as the rest of a sentence; NULL: it can. */
 const char *lily_device_keeps(const lily_dev_ops *ops, unsigned ablation);
 /* LILY_UNSUPPORTED, with the first of these switches that it cannot turn off and the reason. */

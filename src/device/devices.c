@@ -35,12 +35,12 @@ const lily_dev_ops *lily_device_find(const char *name)
 }
 
 /* The last reason is the one for people: it is about the device that this machine most likely has. */
-static int open_best(const lily_dev_ops **ops, lily_dev **dev, uint32_t threads, lily_err *e)
+static int open_best(const lily_dev_ops **ops, lily_dev **dev, const lily_dev_options *o, lily_err *e)
 {
     int rc = lily_fail(e, LILY_UNSUPPORTED, "this build has no device but ref");
     for (size_t i = 0; i < N_DEVICES; i++) {
         if (devices[i] == &lily_dev_ref) continue;
-        rc = devices[i]->open(dev, &(lily_dev_options){.threads = threads}, e);
+        rc = devices[i]->open(dev, o, e);
         *ops = devices[i];
         if (rc == LILY_OK) return LILY_OK;
     }
@@ -64,16 +64,15 @@ int lily_device_known(const char *name, lily_err *e)
     return strcmp(name, "auto") == 0 || find(name, name_length(name)) ? LILY_OK : unknown_device(name, e);
 }
 
-int lily_device_open(const lily_dev_ops **ops, lily_dev **dev, const char *name, uint32_t threads,
-                     lily_err *e)
+int lily_device_open(const lily_dev_ops **ops, lily_dev **dev, const char *name, const lily_dev_options *o, lily_err *e)
 {
-    *dev = NULL;
-    if (strcmp(name, "auto") == 0) return open_best(ops, dev, threads, e);
+    lily_dev_options options = *o;
     const char *variant = strchr(name, ':');
+    *dev = NULL;
+    options.which = variant ? variant + 1 : NULL;
+    if (strcmp(name, "auto") == 0) return open_best(ops, dev, &options, e);
     *ops = find(name, name_length(name));
-    if (!*ops) return unknown_device(name, e);
-    return (*ops)->open(dev, &(lily_dev_options){.which = variant ? variant + 1 : NULL, .threads = threads},
-                        e);
+    return *ops ? (*ops)->open(dev, &options, e) : unknown_device(name, e);
 }
 
 lily_plan_device lily_device_for_plan(const lily_dev_ops *ops, const lily_dev *dev)

@@ -61,6 +61,17 @@ static int sample(bencher *b, uint32_t length, double *read, double *reply, doub
     return LILY_OK;
 }
 
+/* Allocations are kept, so what is taken now is the most so far. */
+static uint64_t device_bytes(const bencher *b)
+{
+    const lily_loaded *m = &b->g->m;
+    char text[128];
+    uint64_t total, room;
+    if (!m->ops->own_memory) return 0;
+    m->ops->describe(m->dev, text, sizeof text, &total, &room);
+    return m->device_free > room ? m->device_free - room : 0;
+}
+
 static double median(bencher *b, const double *values)
 {
     memcpy(b->sorted, values, b->o->timing.samples * sizeof *values);
@@ -84,7 +95,8 @@ static void report_prefill(bencher *b, uint32_t l)
                            .context = b->o->timing.lengths[l],
                            .n_samples = b->o->timing.samples,
                            .tok_s = median(b, samples),
-                           .samples = samples};
+                           .samples = samples,
+                           .device_bytes = device_bytes(b)};
     b->result(b->user, &r);
 }
 
@@ -96,7 +108,8 @@ static void report_decode(bencher *b, uint32_t l)
                            .context = b->o->timing.lengths[l],
                            .n_samples = b->o->timing.samples,
                            .tok_s = median(b, samples),
-                           .samples = samples};
+                           .samples = samples,
+                           .device_bytes = device_bytes(b)};
     if (rate[0] > 0) {
         r.token_bytes = token_bytes(b, r.context);
         r.read_rate = median(b, rate);

@@ -21,6 +21,7 @@ typedef struct lily_bench_result {
     /* Decode: bytes that a token moves (weights, state, keys and values), bytes a second of plain reads in bursts
      * before and after each sample, and the share of that rate that decoding reached (medians).  0: not known. */
     double token_bytes, read_rate, read_share;
+    uint64_t device_bytes;      /* taken since the device was opened, of memory of its own; it only grows.  0: none */
 } lily_bench_result;
 
 /* Calls `result` for each (phase, length) when it is done; lengths alternate, so that drift of the machine falls on

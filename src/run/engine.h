@@ -27,7 +27,7 @@ typedef struct lily_engine_options {
     const char *device;             /* "auto", "ref", "cpu" …; a variant may follow a colon: "cpu:portable" */
     uint32_t threads;               /* 0: real cores */
     uint32_t context;               /* tokens in all; 0: the model's, at most LILY_DEFAULT_CONTEXT */
-    uint32_t chunk;                 /* prompt tokens a run; 0: LILY_DEFAULT_CHUNK */
+    uint32_t chunk;                 /* prompt tokens a run; 0: LILY_DEFAULT_CHUNK, or more where it suits the device */
     uint64_t ablated;               /* lily_ablation bits */
     uint64_t memory_limit;          /* bytes; the plan must fit or opening is refused; 0: what the system has (memory.h) */
     uint32_t queue;                 /* requests that may wait; 0: LILY_DEFAULT_QUEUE */

@@ -55,9 +55,18 @@ static int choose_sizes(lily_loaded *m, const lily_engine_options *o, lily_err *
         return lily_fail(e, LILY_ARGUMENT, "a context of %u tokens is more than the %u that the model knows", m->context,
                          m->config->max_positions);
     m->ablated = o->ablated;
-    m->chunk = o->chunk ? o->chunk : LILY_DEFAULT_CHUNK;
-    if (m->chunk > m->context || (m->ablated & lily_bit(ABLATE_PROMPT_CHUNKS))) m->chunk = m->context;
     return LILY_OK;
+}
+
+static void set_chunk(lily_loaded *m, uint32_t chunk)
+{
+    m->chunk = chunk > m->context || (m->ablated & lily_bit(ABLATE_PROMPT_CHUNKS)) ? m->context : chunk;
+}
+
+/* What was asked for, or what suits the device. */
+static uint32_t first_chunk(const lily_loaded *m, const lily_engine_options *o)
+{
+    return o->chunk ? o->chunk : m->ops->chunk ? m->ops->chunk : LILY_DEFAULT_CHUNK;
 }
 
 int lily_engine_precheck(const lily_engine_options *o, lily_err *e)
@@ -99,12 +108,14 @@ int lily_plan_runs(lily_loaded *m, lily_err *e)
 }
 
 /* Half of what is left, since other programs want memory too; but no more than some full conversations. */
-static uint64_t default_cache(const lily_memory *y, uint64_t limit)
+static uint64_t default_cache(const lily_loaded *m, uint64_t limit)
 {
+    const lily_memory *y = &m->memory;
     enum { CONVERSATIONS = 16 };
     const uint64_t most = UINT64_C(8) << 30, step = UINT64_C(1) << 20;
     uint64_t total, available, allocated = y->planned - y->weights, full = (y->kv + y->state) * CONVERSATIONS;
     lily_system_memory(&total, &available);
+    if (m->ops->own_memory) total = available = m->device_free, allocated = y->planned;
     uint64_t left = total > y->planned ? total - y->planned : 0;
     if (available < allocated + left) left = available > allocated ? available - allocated : 0;
     if (limit) left = limit > y->planned ? limit - y->planned : 0;
@@ -130,7 +141,7 @@ static void estimate(lily_loaded *m, const lily_engine_options *o)
     y->planned = y->weights + y->device + y->kv + y->state + y->replies + y->scratch;
     if (o->cache_bytes == 0 || o->cache_bytes == LILY_OWN_CACHE) {
         /* When nobody runs, what was planned for the one that does keeps one more. */
-        if (o->cache_bytes == 0) y->cache = default_cache(y, o->memory_limit);
+        if (o->cache_bytes == 0) y->cache = default_cache(m, o->memory_limit);
         m->kept = y->cache + y->kv + y->state;
     } else if (o->cache_bytes != LILY_NO_CACHE) {
         m->kept = y->cache = o->cache_bytes;
@@ -138,18 +149,44 @@ static void estimate(lily_loaded *m, const lily_engine_options *o)
     y->planned += y->cache;
 }
 
+static void tell_loading(void *user, double fraction) { tell(user, "copying weights to the device", fraction); }
+
 /* A script computes nothing: it takes the figures of the device that was asked for, or else those of ref. */
 static int open_device(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth depth, lily_err *e)
 {
     const char *name = o->device ? o->device : "auto";
-    int rc = lily_device_open(&m->ops, &m->dev, name, o->threads, e);
+    const lily_dev_options options = {.threads = o->threads, .loading = tell_loading, .user = (void *)(uintptr_t)o};
+    int rc = lily_device_open(&m->ops, &m->dev, name, &options, e);
     if (rc == LILY_UNSUPPORTED && depth == LILY_LOAD_SCRIPT)
-        rc = lily_device_open(&m->ops, &m->dev, "ref", o->threads, e);
+        rc = lily_device_open(&m->ops, &m->dev, "ref", &options, e);
     TRY(rc);
     if (depth != LILY_LOAD_SCRIPT) TRY(lily_device_without(m->ops, m->ablated, e));
     if (m->ops->look) m->ops->look(m->dev, m->model);
     m->ops->describe(m->dev, m->device_text, sizeof m->device_text, &m->device_total, &m->device_free);
     return LILY_OK;
+}
+
+/* A device with memory of its own holds everything there; the map is only read. */
+static int check_memory(const lily_loaded *m, const lily_engine_options *o, lily_err *e)
+{
+    if (!m->ops->own_memory) return lily_memory_fits(&m->memory, o->memory_limit, m->context, e);
+    return lily_device_memory_fits(&m->memory, m->device_free, o->memory_limit, m->context, e);
+}
+
+int lily_plan_memory(lily_loaded *m, const lily_engine_options *o, lily_err *e)
+{
+    set_chunk(m, first_chunk(m, o));
+    for (;;) {
+        lily_err ignored;
+        TRY(lily_plan_runs(m, e));
+        estimate(m, o);
+        const bool fixed = o->chunk || (m->ablated & lily_bit(ABLATE_PROMPT_CHUNKS)) || m->chunk <= LILY_DEFAULT_CHUNK;
+        if (fixed || check_memory(m, o, &ignored) == LILY_OK) return LILY_OK;
+        lily_plan_free(m->decode);
+        lily_plan_free(m->prefill);
+        m->decode = m->prefill = NULL;
+        set_chunk(m, m->chunk / 2);
+    }
 }
 
 static void say_memory(const lily_memory *y, uint32_t context)
@@ -160,13 +197,6 @@ static void say_memory(const lily_memory *y, uint32_t context)
              "copies and scratch %.2f",
              (double)y->planned / gib, (double)y->weights / gib, context, (double)y->kv / gib, (double)y->state / gib,
              (double)(y->cache + y->replies) / gib, (double)(y->device + y->scratch) / gib);
-}
-
-/* A device with memory of its own holds everything there; the map is only read. */
-static int check_memory(const lily_loaded *m, const lily_engine_options *o, lily_err *e)
-{
-    if (!m->ops->own_memory) return lily_memory_fits(&m->memory, o->memory_limit, m->context, e);
-    return lily_device_memory_fits(&m->memory, m->device_free, o->memory_limit, m->context, e);
 }
 
 static void say_loaded(uint64_t bytes, uint64_t ns)
@@ -198,9 +228,9 @@ int lily_load(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth
     TRY_TO(failed, read_folder(m, o, e));
     TRY_TO(failed, choose_sizes(m, o, e));
     TRY_TO(failed, open_device(m, o, depth, e));
+    set_chunk(m, first_chunk(m, o));
     if (depth == LILY_LOAD_FULL) TRY_TO(failed, prove_rows(m, e));
-    TRY_TO(failed, lily_plan_runs(m, e));
-    estimate(m, o);
+    TRY_TO(failed, lily_plan_memory(m, o, e));
     if (depth != LILY_LOAD_CHECK)
         TRY_TO(failed, lily_token_trie_new(&m->trie, m->tokenizer, m->config->eos, m->config->n_eos, e));
     if (depth == LILY_LOAD_FULL) TRY_TO(failed, make_ready(m, o, e));

@@ -41,6 +41,8 @@ typedef struct lily_loaded {
 
 /* The plans of one token and of a chunk, for m's device, sizes and switches. */
 int lily_plan_runs(lily_loaded *m, lily_err *e);
+/* The same, and what memory it will take; a chunk that nobody asked for is as long as there is memory for it. */
+int lily_plan_memory(lily_loaded *m, const lily_engine_options *o, lily_err *e);
 /* Whether the next run is submitted before the token in front of it is read. */
 static inline bool lily_hands_over(const lily_loaded *m)
 {

@@ -29,7 +29,7 @@ void open_session(session *s, const opened *o, const lily_dev_ops *ops, const ch
 {
     lily_err e;
     *s = (session){.ops = ops, .without = without, .keep = keep};
-    check_ok(ops->open(&s->dev, &(lily_dev_options){which, threads}, &e), &e);
+    check_ok(ops->open(&s->dev, &(lily_dev_options){.which = which, .threads = threads}, &e), &e);
     check_ok(ops->load(s->dev, &o->model, &s->weights, &e), &e);
     lily_plan_device d = lily_device_for_plan(ops, s->dev);
     for (int i = 0; i < 2; i++) {

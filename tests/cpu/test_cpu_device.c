@@ -368,8 +368,8 @@ static void variants(void **state)
     (void)state;
     lily_err e;
     lily_dev *d;
-    check_fails(lily_dev_cpu.open(&d, &(lily_dev_options){"sse9", 1}, &e), LILY_UNSUPPORTED, &e);
-    check_ok(lily_dev_cpu.open(&d, &(lily_dev_options){"portable", 1}, &e), &e);
+    check_fails(lily_dev_cpu.open(&d, &(lily_dev_options){.which = "sse9", .threads = 1}, &e), LILY_UNSUPPORTED, &e);
+    check_ok(lily_dev_cpu.open(&d, &(lily_dev_options){.which = "portable", .threads = 1}, &e), &e);
     char text[80];
     uint64_t total, available;
     lily_dev_cpu.describe(d, text, sizeof text, &total, &available);

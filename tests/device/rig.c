@@ -44,7 +44,7 @@ void rig_open(rig *r, const lily_model *m, const char *device, uint32_t max_toke
 {
     lily_err e = {0};
     *r = (rig){.model = m, .c = m->config};
-    check_ok(lily_device_open(&r->ops, &r->dev, device, 0, &e), &e);
+    check_ok(lily_device_open(&r->ops, &r->dev, device, &(lily_dev_options){0}, &e), &e);
     check_ok(r->ops->load(r->dev, m, &r->weights, &e), &e);
     make_exec(r, LILY_PREFILL, max_tokens, keep, &r->prefill_plan, &r->prefill);
     make_exec(r, LILY_DECODE, 1, keep, &r->decode_plan, &r->decode);

@@ -18,19 +18,19 @@ static void names(void **state)
     for (size_t i = 0; i < n; i++) assert_ptr_equal(lily_device_find(all[i]->name), all[i]);
     assert_null(lily_device_find("re"));
     assert_null(lily_device_find("auto"));
-    check_ok(lily_device_open(&ops, &dev, "ref", 0, &e), &e);
+    check_ok(lily_device_open(&ops, &dev, "ref", &(lily_dev_options){0}, &e), &e);
     assert_ptr_equal(ops, &lily_dev_ref);
     char text[100];
     uint64_t total, unused;
     ops->describe(dev, text, sizeof text, &total, &unused);
     assert_non_null(strstr(text, "ref"));
     ops->close(dev);
-    check_fails(lily_device_open(&ops, &dev, "rex", 0, &e), LILY_ARGUMENT, &e);
+    check_fails(lily_device_open(&ops, &dev, "rex", &(lily_dev_options){0}, &e), LILY_ARGUMENT, &e);
     assert_non_null(strstr(e.text, "'rex'"));
     assert_non_null(strstr(e.text, "ref"));
-    check_fails(lily_device_open(&ops, &dev, "ref:fast", 0, &e), LILY_ARGUMENT, &e);
+    check_fails(lily_device_open(&ops, &dev, "ref:fast", &(lily_dev_options){0}, &e), LILY_ARGUMENT, &e);
     /* ref is for tests: auto never takes it. */
-    if (lily_device_open(&ops, &dev, "auto", 1, &e) == LILY_OK) {
+    if (lily_device_open(&ops, &dev, "auto", &(lily_dev_options){.threads = 1}, &e) == LILY_OK) {
         assert_ptr_not_equal(ops, &lily_dev_ref);
         ops->close(dev);
     }

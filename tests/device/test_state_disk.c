@@ -34,7 +34,7 @@ static void open_or_skip(rig *r, const char *device)
     lily_err e;
     const lily_dev_ops *ops;
     lily_dev *dev;
-    if (lily_device_open(&ops, &dev, device, 0, &e) == LILY_OK)
+    if (lily_device_open(&ops, &dev, device, &(lily_dev_options){0}, &e) == LILY_OK)
         ops->close(dev);
     else if (e.code == LILY_UNSUPPORTED || !lily_device_find("cuda")) {
         print_message("skipped: %s\n", e.text);

@@ -125,7 +125,7 @@ static inline bool is_absent(const char *name)
     const lily_dev_ops *ops;
     lily_dev *d;
     lily_err e;
-    const int rc = lily_device_open(&ops, &d, name, 1, &e);
+    const int rc = lily_device_open(&ops, &d, name, &(lily_dev_options){.threads = 1}, &e);
     if (rc == LILY_OK) ops->close(d);
     if (rc == LILY_UNSUPPORTED) print_message("skipped: %s\n", e.text);
     return rc == LILY_UNSUPPORTED;

@@ -286,7 +286,7 @@ static int prove_one(const char *dir, const char *device)
     const lily_prove_ask ask = {4096, 32768, 0};
     lily_log_set_level(LILY_LOG_DEBUG);
     rig_model_open(&m, dir);
-    check_ok(lily_device_open(&ops, &dev, device, 0, &e), &e);
+    check_ok(lily_device_open(&ops, &dev, device, &(lily_dev_options){0}, &e), &e);
     const uint64_t start = lily_now_ns();
     int rc = lily_prove(ops, dev, m.model, &ask, refused, &e);
     printf("%s: %s, %.3f s\n", device, rc == LILY_OK ? "proved" : e.text, (double)(lily_now_ns() - start) / 1e9);

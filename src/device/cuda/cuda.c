@@ -307,6 +307,8 @@ static int cuda_open(lily_dev **out, const lily_dev_options *options, lily_err *
     lily_dev *d = lily_calloc(1, sizeof *d);
     if (!d) return lily_no_memory(e, sizeof *d, "device cuda");
     d->driver = driver;
+    d->loading = options->loading;
+    d->loading_user = options->user;
     int rc = find_card(d, options->which, e);
     if (rc == LILY_OK) rc = make_ready(d, e);
     if (rc != LILY_OK) {
@@ -336,6 +338,7 @@ const lily_dev_ops lily_dev_cuda = {
     .heeds = HEEDS,
     .keeps = keeps,
     .own_memory = true,
+    .chunk = 4096,
     .slot_bytes = cuda_slot_bytes,
     .open = cuda_open,
     .close = cuda_close,

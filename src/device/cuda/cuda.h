@@ -27,6 +27,8 @@ struct lily_dev {
     int index;
     struct cudaDeviceProp props;
     int driver;
+    void (*loading)(void *user, double fraction);       /* lily_dev_options */
+    void *loading_user;
     bool hopper;                /* rows and kernels that only compute capability 9.0 has are taken */
     cudaStream_t stream;
     /* Of the model that plans are made for: every projection is made of 4-bit groups of 64, the router of 4 or 8 bits, and

@@ -56,7 +56,7 @@ typedef struct loader {
     lily_dev *dev;
     lily_pool *pool;            /* copies into pinned memory */
     uint8_t *base;
-    size_t at;
+    size_t at, all;             /* bytes placed so far, and in the end */
     uint8_t *pinned[PIECES], *staging[PIECES];
     cudaEvent_t used[PIECES];
     unsigned turn;
@@ -102,6 +102,7 @@ static int next_piece(loader *l, lily_err *e)
 
 static int end_piece(loader *l, lily_err *e)
 {
+    if (l->dev->loading && l->all) l->dev->loading(l->dev->loading_user, (double)l->at / (double)l->all);
     CU(cudaEventRecord(l->used[l->turn], l->dev->stream));
     return LILY_OK;
 }
@@ -332,6 +333,7 @@ static int fill(lily_dev *d, const lily_model *m, lily_weights *w, lily_err *e)
     CU(cudaMalloc((void **)&w->memory, w->bytes));
     int rc = open_loader(&l, d, e);
     l.base = w->memory;
+    l.all = w->bytes;
     if (rc == LILY_OK) rc = load_everything(&l, m, w, e);
     close_loader(&l);
     TRY(rc);
