@@ -157,15 +157,15 @@ __device__ inline void put_head(uint16_t *to, const float (&x)[8])
     *(uint2 *)(to + DIM / 2 + 4 * lane) = pack4(x[4], x[5], x[6], x[7]);
 }
 
-/* Warp w has query head w, and in the block with the newest position warps 0 and 1 its key and value, which go to `row` of
- * the keys and that of the values behind it: `here` for this block, and into the cache if `keep`. */
+/* Warp w has query head w, and in the block with the newest position warps 0 and 1 its key and value, which go into shared
+ * memory and to `row` of the cache's keys and that of its values. */
 template <int DEPTH>
-static __device__ void prepare(Token<DEPTH> &t, const cuda_attention &a, const Lane &l, uint32_t head, uint16_t *row, bool keep)
+static __device__ void prepare(Token<DEPTH> &t, const cuda_attention &a, const Lane &l, uint32_t head, uint16_t *row, bool real)
 {
     const uint32_t warp = threadIdx.x >> 5;
-    float x[8], y[8] = {};
-    if (row && warp <= VALUES) head_load(y, (warp == KEYS ? a.kp : a.vp) + head * DIM);
-    head_load(x, a.qg + (size_t)(head * SHARE + warp) * 2 * DIM);
+    float x[8] = {}, y[8] = {};
+    if (real && row && warp <= VALUES) head_load(y, (warp == KEYS ? a.kp : a.vp) + head * DIM);
+    if (real) head_load(x, a.qg + (size_t)(head * SHARE + warp) * 2 * DIM);
     norm_rotate(x, l.weight[0], l, a.eps);
     put_head(t.q[warp], x);
 #pragma unroll
@@ -174,7 +174,7 @@ static __device__ void prepare(Token<DEPTH> &t, const cuda_attention &a, const L
     if (!row || warp > VALUES) return;
     if (warp == KEYS) norm_rotate(y, l.weight[1], l, a.eps);
     put_head(t.newest[warp], y);
-    if (keep) put_head(row + (size_t)warp * a.kv_heads * CUDA_PAGE * DIM, y);
+    if (real && blockIdx.z == 0) put_head(row + (size_t)warp * a.kv_heads * CUDA_PAGE * DIM, y);
     __syncwarp();
 }
 
@@ -384,7 +384,7 @@ template <int DEPTH> static __global__ __launch_bounds__(THREADS, 2) void attend
         if (round) dependency_wait();
         if (round) dependency_launch();
         f.on = round;
-        prepare(t, a, l, head, row, round && blockIdx.z == 0);
+        prepare(t, a, l, head, row, round);
         if (round && row && first == end - 1) put_newest(t, 0, position % TILE);
         if (round) async_wait<2 * (DEPTH - 1)>();
         __syncthreads();
@@ -437,7 +437,7 @@ static __global__ __launch_bounds__(THREADS) void attend_join(const __grid_const
 #pragma unroll
         for (int i = 0; i < JOIN_EACH; i++) {
             const uint32_t split = lane + 32 * i;
-            const bool live = works && split * each < tiles;
+            const bool live = round && works && split * each < tiles;
             end[i] = live ? __ldcg((const float2 *)ends + split) : make_float2(-CUDART_INF_F, 0);
             x[i] = live ? __ldcg((const float4 *)(work + (size_t)split * DIM)) : make_float4(0, 0, 0, 0);
         }
