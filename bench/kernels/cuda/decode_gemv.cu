@@ -2,9 +2,10 @@
  * products.
  *
  * A launch reads the weights of eight of 256 experts, other ones each time, in 1.8 GB of weights, so that the second-level
- * cache holds none of them.  All ways are graphs of the same many launches, one after the other, as a token's are; with
- * `early` each may begin before the one before it has ended, and a reader, which waits for nothing, does so at once.  Readers: loads, loads behind prefetches, copies of 16 bytes,
- * bulk copies, each with the grid that suited it best. */
+ * cache holds none of them.  All ways are graphs of the same many launches, one after the other, as a token's are.  With
+ * `early` each is launched before the one before it has ended and waits for its end, as kernels of a token do; readers
+ * named "stream" do not wait, so that one launch's reads run into the next one's: what memory gives at most, but no chain of
+ * dependent products can have.  Readers: loads, loads behind prefetches, copies of 16 bytes, bulk copies. */
 #include "bench.cuh"
 #include "device/cuda/kernels/common.cuh"
 
@@ -25,6 +26,7 @@ struct Slabs {                  /* what one launch reads: each of `n` slabs whol
     const uint8_t *at[MOST];
     uint32_t n;
     uint32_t pieces;            /* of a slab */
+    bool waits;                 /* for what was launched before */
 };
 
 __device__ inline const uint8_t *piece_at(const Slabs &s, uint32_t i)
@@ -37,6 +39,7 @@ enum { WORDS = PIECE / 16, WAYS = 8 };
 template <bool PREFETCH> static __global__ __launch_bounds__(WORDS) void read_loads(const __grid_constant__ Slabs s, uint32_t *sink)
 {
     dependency_launch();
+    if (s.waits) dependency_wait();
     const uint32_t all = s.n * s.pieces;
     uint32_t x = 0;
     for (uint32_t i = blockIdx.x; i < all; i += WAYS * gridDim.x) {
@@ -61,6 +64,7 @@ static __global__ __launch_bounds__(WORDS) void read_copies(const __grid_constan
 {
     extern __shared__ __align__(128) uint8_t room[];
     dependency_launch();
+    if (s.waits) dependency_wait();
     const uint32_t all = s.n * s.pieces;
     uint32_t turn = 0;
     for (uint32_t i = blockIdx.x; i < all; i += gridDim.x, turn = turn + 1 == RING ? 0 : turn + 1) {
@@ -77,6 +81,7 @@ static __global__ void read_bulk(const __grid_constant__ Slabs s, uint32_t *sink
     extern __shared__ __align__(128) uint8_t room[];
     __shared__ uint64_t full[RING];
     dependency_launch();
+    if (s.waits) dependency_wait();
     const uint32_t all = s.n * s.pieces;
     for (int i = 0; i < RING; i++) barrier_init(full + i, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -134,14 +139,15 @@ struct Weights {
         a.topi = topi.p + set * TOP_K, a.topw = topw.p + set * TOP_K;
         a.hidden = HIDDEN, a.experts = EXPERTS, a.top_k = TOP_K, a.inter = a.shared_inter = INTER;
         a.router_bits = a.gate_bits = 8;
-        a.chosen = true;
+        a.chosen = false;
         a.eps = 1e-6f;
         return a;
     }
 
-    Slabs slabs(uint32_t set, bool with_up, bool with_down) const
+    Slabs slabs(uint32_t set, bool with_up, bool with_down, bool waits) const
     {
         Slabs s = {};
+        s.waits = waits;
         s.pieces = DOWN / PIECE;
         for (uint32_t i = 0; i < TOP_K; i++) {
             const size_t e = layer(set) * EXPERTS + (set * TOP_K + i) * 37 % EXPERTS;
@@ -169,38 +175,45 @@ static std::function<void()> graph_of(cudaStream_t s, const std::function<cudaEr
     return [=] { CK(cudaGraphLaunch(exec, s)); };
 }
 
-static void add_readers(std::vector<Way> &ways, const Weights &w, bool with_up, bool with_down, bool early, uint32_t *sink,
-                        cudaStream_t s)
+template <typename K>
+static void add_reader(std::vector<Way> &ways, const char *name, K kernel, unsigned grid, unsigned threads, size_t shared,
+                       const Weights &w, bool with_up, bool with_down, bool early, bool waits, uint32_t *sink, cudaStream_t s)
 {
-    for (unsigned grid : {132u, 264u, 528u}) {
-        const std::string g = " x" + std::to_string(grid);
-        const size_t ring = grid == 132 ? RING * PIECE : 0;
-        ways.push_back({"plain" + g, graph_of(s, [&, grid](uint32_t i) {
-                            return launch(read_loads<false>, grid, WORDS, 0, 1, early, s, w.slabs(i, with_up, with_down), sink);
-                        }), {}});
-        ways.push_back({"prefetch" + g, graph_of(s, [&, grid](uint32_t i) {
-                            return launch(read_loads<true>, grid, WORDS, 0, 1, early, s, w.slabs(i, with_up, with_down), sink);
-                        }), {}});
-        if (!ring) continue;
-        ways.push_back({"cp.async" + g, graph_of(s, [&, grid](uint32_t i) {
-                            return launch(read_copies, grid, WORDS, RING * PIECE, 1, early, s, w.slabs(i, with_up, with_down), sink);
-                        }), {}});
-        ways.push_back({"bulk" + g, graph_of(s, [&, grid](uint32_t i) {
-                            return launch(read_bulk, grid, 1, RING * PIECE, 1, early, s, w.slabs(i, with_up, with_down), sink);
-                        }), {}});
-    }
+    ways.push_back({(waits ? "read " : "stream ") + std::string(name) + " x" + std::to_string(grid),
+                    graph_of(s, [&, kernel, grid, threads, shared](uint32_t i) {
+                        return launch(kernel, grid, threads, shared, 1, early, s, w.slabs(i, with_up, with_down, waits), sink);
+                    }), {}});
 }
 
-static void print(const std::vector<Way> &ways, size_t first_reader, const char *shape, bool early, size_t bytes)
+static void add_readers(std::vector<Way> &ways, const Weights &w, bool with_up, bool with_down, bool early, bool waits,
+                        uint32_t *sink, cudaStream_t s)
+{
+    for (unsigned grid : {132u, 264u}) {
+        add_reader(ways, "plain", read_loads<false>, grid, WORDS, 0, w, with_up, with_down, early, waits, sink, s);
+        add_reader(ways, "prefetch", read_loads<true>, grid, WORDS, 0, w, with_up, with_down, early, waits, sink, s);
+    }
+    add_reader(ways, "cp.async", read_copies, 132, WORDS, RING * PIECE, w, with_up, with_down, early, waits, sink, s);
+    add_reader(ways, "bulk", read_bulk, 132, 1, RING * PIECE, w, with_up, with_down, early, waits, sink, s);
+}
+
+static float fastest(const std::vector<Way> &ways, const char *kind)
 {
     float best = 1e30f;
-    for (size_t i = first_reader; i < ways.size(); i++) best = std::min(best, ways[i].median());
-    for (size_t i = 0; i < ways.size(); i++) {
-        const Way &w = ways[i];
-        std::printf("{\"bench\":\"decode_gemv\",\"shape\":\"%s\",\"early\":%d,\"way\":\"%s%s\",\"bytes\":%zu,\"us\":%.3f,\"us_min\":%.3f,"
-                    "\"gbps\":%.0f,\"of_best_read\":%.3f}\n",
-                    shape, early, i < first_reader ? "" : "read ", w.name.c_str(), bytes, 1e3 * w.median() / SETS, 1e3 * w.least() / SETS,
-                    bytes / (w.median() * 1e6 / SETS), best / w.median());
+    for (const Way &w : ways)
+        if (w.name.compare(0, std::strlen(kind), kind) == 0) best = std::min(best, w.median());
+    return best;
+}
+
+static void print(const std::vector<Way> &ways, const char *shape, bool early, size_t bytes)
+{
+    const float read = fastest(ways, "read "), stream = early ? fastest(ways, "stream ") : 0;
+    for (const Way &w : ways) {
+        std::printf("{\"bench\":\"decode_gemv\",\"shape\":\"%s\",\"early\":%d,\"way\":\"%s\",\"bytes\":%zu,\"us\":%.3f,\"us_min\":%.3f,"
+                    "\"gbps\":%.0f,\"of_best_read\":%.3f",
+                    shape, early, w.name.c_str(), bytes, 1e3 * w.median() / SETS, 1e3 * w.least() / SETS,
+                    bytes / (w.median() * 1e6 / SETS), read / w.median());
+        if (early) std::printf(",\"of_best_stream\":%.3f", stream / w.median());
+        std::printf("}\n");
     }
     std::fflush(stdout);
 }
@@ -217,10 +230,11 @@ static void bench(const Weights &w, const char *shape, bool with_up, bool with_d
         });
     };
     std::vector<Way> ways = {{"gemv", both(cuda_moe_up, cuda_moe_down), {}}, {"gemv without products", both(reads_moe_up, reads_moe_down), {}}};
-    add_readers(ways, w, with_up, with_down, early, sink, s);
+    add_readers(ways, w, with_up, with_down, early, true, sink, s);
+    if (early) add_readers(ways, w, with_up, with_down, early, false, sink, s);
     alternate(ways, 15, s);
     CK(cudaGetLastError());
-    print(ways, 2, shape, early, (with_up ? TOP_K * UP : 0) + (with_down ? (TOP_K + 1) * DOWN : 0));
+    print(ways, shape, early, (with_up ? TOP_K * UP : 0) + (with_down ? (TOP_K + 1) * DOWN : 0));
 }
 
 }
