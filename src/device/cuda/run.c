@@ -246,8 +246,10 @@ enum { FEW_TOKENS = 8 };
 /* Whether what is put on the stream is the same for every run of so many tokens. */
 static bool is_fixed(const cuda_run *r, enum lily_segment last, const lily_lane *lane)
 {
-    return r->tokens <= FEW_TOKENS && !(r->plan->ablated & lily_bit(ABLATE_GRAPH)) && !r->exec->watch && !r->exec->stage_event &&
-           (last < LILY_PICK || lane->pick);
+    const uint64_t off = r->plan->ablated;
+    const bool host_routes = r->plan->mode == LILY_PREFILL && (off & lily_bit(ABLATE_DEVICE_ROUTING));
+    return r->tokens <= FEW_TOKENS && !(off & lily_bit(ABLATE_GRAPH)) && !host_routes && !r->exec->watch &&
+           !r->exec->stage_event && (last < LILY_PICK || lane->pick);
 }
 
 /* Few tokens: the second time in a row that a segment is run with so many it is captured, and from then on launched. */
