@@ -5,8 +5,8 @@
 # command's lines follow one that names it. Steps, all by default; in brackets what each takes on an H200:
 #   speed    prompts and replies at 256 to 4096 tokens (15 s)
 #   long     … at 32K, 64K and 128K (60 s)
-#   ablate   every switch in pairs, at 512 to 4096 tokens (70 s)
-#   deep     … at 32K, 64K and 128K, but prompt-chunks, which reads whole prompts (120 s)
+#   ablate   every switch in pairs, at 512 to 4096 tokens (60 s)
+#   deep     … at 32K, 64K and 128K, but prompt-chunks, which reads whole prompts (80 s)
 #   chunks   prompt-chunks at 32K (20 s)
 #   verify   runs of one to five tokens, as speculation would need them (20 s)
 #   kernels  kernels against their rivals and plain reads (60 s)
@@ -34,9 +34,9 @@ for step; do
     case $step in
     speed)  lily bench --lengths 256,512,1024,2048,3840,4096 --decode 64 --samples 5 --ctx-size 8192 ;;
     long)   lily bench --lengths 32768,65536,131072 --decode 64 --samples 2 --ctx-size 132096 ;;
-    ablate) lily ablate --lengths 512,2048,3840,4096 --decode 64 --samples 8 --seconds 0.8 --ctx-size 8192 \
+    ablate) lily ablate --lengths 512,2048,3840,4096 --decode 32 --samples 8 --seconds 0.4 --ctx-size 8192 \
                 --switches "$(switches prompt-chunks)" ;;
-    deep)   lily ablate --lengths 32768,65536,131072 --decode 48 --samples 6 --seconds 1.5 --ctx-size 132096 \
+    deep)   lily ablate --lengths 32768,65536,131072 --decode 32 --samples 6 --seconds 0.5 --ctx-size 132096 \
                 --switches "$(switches prompt-chunks)" ;;
     chunks) lily ablate --lengths 32768 --decode 16 --samples 4 --ctx-size 40960 --switches prompt-chunks ;;
     verify) lily bench --verify 1,2,3,4,5 --lengths 512,4096,32768 --decode 60 --samples 3 --ctx-size 40960 ;;
