@@ -92,7 +92,7 @@ lily_plan_device lily_loaded_device(const lily_loaded *m)
 static int prove_rows(lily_loaded *m, lily_err *e)
 {
     const lily_prove_ask ask = {m->chunk, m->context, m->ablated};
-    if (m->ops == &lily_dev_ref || m->ops->own_memory || (m->ablated & lily_bit(ABLATE_SELF_PROOF))) return LILY_OK;
+    if (m->ops == &lily_dev_ref || (m->ablated & lily_bit(ABLATE_SELF_PROOF))) return LILY_OK;
     return lily_prove(m->ops, m->dev, m->model, &ask, m->refused, e);
 }
 

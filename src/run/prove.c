@@ -169,16 +169,38 @@ static int run_tokens(prover *p, uint32_t n, uint32_t each, lily_err *e)
     return LILY_OK;
 }
 
+/* A plan for n tokens takes the rows that one for a chunk does, and less memory, unless a row looks at how many. */
+static uint32_t most_tokens(const prover *p, uint32_t n)
+{
+    const uint32_t chunk = p->ask->chunk;
+    for (size_t i = 0; i < p->b.ops->n_rows; i++) {
+        const lily_row *r = &p->b.ops->rows[i];
+        if ((r->min_tokens > n) != (r->min_tokens > chunk) || (r->max_tokens && (r->max_tokens < n) != (r->max_tokens < chunk)))
+            return chunk;
+    }
+    return n;
+}
+
+static int new_state(const lily_dev_ops *ops, lily_dev *dev, const lily_weights *w, lily_state **s, lily_err *e)
+{
+    TRY(ops->state_new(dev, w, s, e));
+    return ops->state_grow(dev, *s, PROMPT, e);
+}
+
+/* From an empty state, so that what one row leaves in it is not another's difference. */
 static int prove_mode(prover *p, enum lily_mode mode, uint32_t n, lily_err *e)
 {
     const lily_config *c = &p->cut->config;
     lily_plan *plan = NULL, *ref_plan = NULL;
     const uint32_t each = mode == LILY_DECODE ? 1 : n;
-    const lily_plan_ask ask = {mode, mode == LILY_DECODE ? 1 : p->ask->chunk, p->ask->context, p->ask->ablated, 0};
+    const lily_plan_ask ask = {mode, mode == LILY_DECODE ? 1 : most_tokens(p, n), p->ask->context, p->ask->ablated, 0};
     const lily_plan_ask plain = {mode, each, p->ask->context, 0, 0};
     lily_beside *b = &p->b;
     b->exec = b->ref_exec = NULL;
-    int rc = make_exec(b->ops, b->dev, p->weights, c, &ask, p->refused, &plan, &b->exec, e);
+    b->state = b->ref_state = NULL;
+    int rc = new_state(b->ops, b->dev, p->weights, &b->state, e);
+    if (rc == LILY_OK) rc = new_state(&lily_dev_ref, b->ref, p->ref_weights, &b->ref_state, e);
+    if (rc == LILY_OK) rc = make_exec(b->ops, b->dev, p->weights, c, &ask, p->refused, &plan, &b->exec, e);
     if (rc == LILY_OK) rc = make_exec(&lily_dev_ref, b->ref, p->ref_weights, c, &plain, NULL, &ref_plan, &b->ref_exec, e);
     b->plan = plan;
     b->ref_plan = ref_plan;
@@ -188,28 +210,17 @@ static int prove_mode(prover *p, enum lily_mode mode, uint32_t n, lily_err *e)
     if (b->ref_exec) lily_dev_ref.release(b->ref, b->ref_exec);
     lily_plan_free(plan);
     lily_plan_free(ref_plan);
+    if (b->state) b->ops->state_free(b->dev, b->state);
+    if (b->ref_state) lily_dev_ref.state_free(b->ref, b->ref_state);
     return rc;
-}
-
-static int new_state(const lily_dev_ops *ops, lily_dev *dev, const lily_weights *w, lily_state **s, lily_err *e)
-{
-    TRY(ops->state_new(dev, w, s, e));
-    return ops->state_grow(dev, *s, PROMPT + REPLY, e);
 }
 
 /* With the rows that are left; p->n_refused of them were wrong. */
 static int pass(prover *p, uint32_t prompt, lily_err *e)
 {
-    lily_beside *b = &p->b;
     p->n_refused = 0;
-    b->state = b->ref_state = NULL;
-    int rc = new_state(b->ops, b->dev, p->weights, &b->state, e);
-    if (rc == LILY_OK) rc = new_state(&lily_dev_ref, b->ref, p->ref_weights, &b->ref_state, e);
-    if (rc == LILY_OK && prompt) rc = prove_mode(p, LILY_PREFILL, prompt, e);
-    if (rc == LILY_OK && p->n_refused == 0) rc = prove_mode(p, LILY_DECODE, REPLY, e);
-    if (b->state) b->ops->state_free(b->dev, b->state);
-    if (b->ref_state) lily_dev_ref.state_free(b->ref, b->ref_state);
-    return rc;
+    if (prompt) TRY(prove_mode(p, LILY_PREFILL, prompt, e));
+    return p->n_refused ? LILY_OK : prove_mode(p, LILY_DECODE, REPLY, e);
 }
 
 static int prove_cut(prover *p, const cut *c, uint32_t prompt, lily_err *e)
