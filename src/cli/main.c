@@ -27,7 +27,7 @@ static void print_version(void)
             continue;
         }
         devices[i]->describe(dev, text, sizeof text, &total, &room);
-        printf("%s\n", text);
+        printf("%s: built, %s\n", devices[i]->name, text + strlen(devices[i]->name) + 2);
         devices[i]->close(dev);
     }
     if (!lily_device_find("cuda")) printf("cuda: not built\n");

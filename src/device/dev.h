@@ -106,7 +106,7 @@ typedef struct lily_dev_ops {
     /* LILY_UNSUPPORTED when this machine has no such device; the sentence says what is missing. */
     int  (*open)(lily_dev **, const lily_dev_options *, lily_err *);
     void (*close)(lily_dev *);
-    /* One line for people ("cpu: 2 threads, avx2"), and memory in bytes (0: unknown). */
+    /* One line for people ("cpu: 2 threads, avx2", its name, a colon and a blank first), and memory in bytes (0: unknown). */
     void (*describe)(const lily_dev *, char *text, size_t room, uint64_t *memory_total, uint64_t *memory_free);
 
     /* The model that plans will be made for, told before them: rows may fit one and not another.  NULL: no matter. */

@@ -39,7 +39,8 @@ def test_help_and_version(lily):
     version = lily("--version")
     assert version.returncode == 0
     assert re.match(r"lily \d+\.\d+\.\d+\n", version.stdout)
-    assert "\nref" in version.stdout and "\ncpu" in version.stdout
+    assert "\nref: built, " in version.stdout and "\ncpu: built, " in version.stdout
+    assert re.search(r"\ncuda: (built, .+|not built)\n", version.stdout)
 
 
 @pytest.mark.parametrize("args", [[], ["nonsense"], ["help", "nonsense"], ["nonsense", "--help"], ["chat", "--nonsense"],

@@ -92,6 +92,7 @@ static void other_cards_have_packed_rows(void **state)
     const lily_dev dev = other(true);
     lily_plan *p = plan_of(&full, &dev, LILY_DECODE, 1, 0);
     assert_int_equal(stages_of(p, "delta_in"), 30);
+    assert_int_equal(stages_of(p, "token_scan"), 30);
     assert_int_equal(stages_of(p, "token_attention"), 10);
     assert_int_equal(stages_of(p, "plain_out") + stages_of(p, "plain_o"), 40);
     assert_int_equal(stages_of(p, "router_gate"), 40);

@@ -10,7 +10,7 @@
 #include "device/dev.h"
 
 /* The CUDA runtime is linked in; it needs a driver of its own major version. */
-enum { CUDA_LEAST_DRIVER = 13000 };
+enum { CUDA_LEAST_DRIVER = 13000, CUDA_LEAST_MAJOR = 8 };
 
 #define CU(call)                                                                                             \
     do {                                                                                                     \
@@ -54,6 +54,14 @@ struct lily_dev {
     size_t allow_bytes, bias_bytes;
     uint32_t *sink;
 };
+
+/* card.c: LILY_UNSUPPORTED with a sentence where it will not do. */
+int cuda_find_driver(int *driver, lily_err *);
+int cuda_find_card(lily_dev *, const char *which, lily_err *);
+int cuda_check_driver(int driver, lily_err *);
+int cuda_check_card(const char *name, int major, int minor, lily_err *);
+/* "N", "portable" or "N,portable" of n cards; NULL: the first.  LILY_ARGUMENT for anything else. */
+int cuda_choose(const char *which, int n, int *index, bool *portable, lily_err *);
 
 /* ---- weights ---- */
 

@@ -40,7 +40,7 @@ static int project(cuda_run *r, const cuda_matrix *w, const void *in, bool norm_
         const cuda_gemv a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in,
                              .section = {{out + at, 0, w->rows}}, .squares = squares, .norm_tail = norm_tail, .patient = cuda_is_patient(r),
                              .eps = r->config->eps};
-        CU(takes_gemv(r, w) ? cuda_gemv_plain(&a, cuda_overlaps(r), s) : cuda_gemv_any(&a, w->bits, false, s));
+        CU(takes_gemv(r, w) ? cuda_gemv_plain(&a, cuda_overlaps(r), s) : cuda_gemv_any(&a, w->bits, s));
     } else if (takes_gemm(r, w)) {
         const cuda_gemm a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in, .n = n,
                              .section = {{out + at, 0, w->rows}}, .stride = {stride}, .bits = w->bits, .hopper = r->dev->hopper};
@@ -91,6 +91,6 @@ int cuda_project_row(cuda_run *r, const cuda_target *targets, uint32_t n, unsign
     else if (r->dev->hopper && bits == 4 && v.blocks <= CUDA_GEMV_BLOCKS)
         CU(cuda_gemv_plain(&v, cuda_overlaps(r), r->dev->stream));
     else
-        CU(cuda_gemv_any(&v, bits, false, r->dev->stream));
+        CU(cuda_gemv_any(&v, bits, r->dev->stream));
     return LILY_OK;
 }

@@ -223,11 +223,9 @@ int cuda_row_add_norm(cuda_run *r, uint16_t layer, lily_err *e)
 int cuda_row_out_add(cuda_run *r, uint16_t layer, lily_err *e)
 {
     const bool attention = cuda_does(r, STEP_PROJ_O);
-    const cuda_matrix *w = attention ? &layer_of(r, layer)->o : &layer_of(r, layer)->out;
-    cuda_gemv a = cuda_gemv_of(r, w, attention ? SLOT_AOG : SLOT_DNG);
-    a.n_sections = 1;
-    a.section[0] = (cuda_section){cuda_floats(r, SLOT_X), 0, r->config->hidden};
-    CU(cuda_gemv_any(&a, w->bits, true, r->dev->stream));
+    const cuda_layer *y = layer_of(r, layer);
+    const cuda_gemv a = cuda_gemv_of(r, attention ? &y->o : &y->out, attention ? SLOT_AOG : SLOT_DNG);
+    CU(cuda_gemv_add(&a, r->config->hidden, cuda_floats(r, SLOT_X), y->norm_post, cuda_floats(r, SLOT_M), r->dev->stream));
     return LILY_OK;
 }
 

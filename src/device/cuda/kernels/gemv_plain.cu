@@ -158,26 +158,50 @@ static __device__ float tile_times(const uint8_t *tile, uint32_t chunks, const V
     return tile_sum(part, row0, row1);
 }
 
-static __device__ void store_row(const cuda_gemv &a, uint32_t block, uint32_t row, float value, bool add)
+static __device__ void store_row(const cuda_gemv &a, uint32_t block, uint32_t row, float value)
 {
     uint32_t s = 0;
 #pragma unroll
     for (uint32_t i = 1; i < CUDA_MAX_SECTIONS; i++)
         if (i < a.n_sections && block >= a.section[i].block0) s = i;
     const uint32_t at = (block - a.section[s].block0) * 16 + row;
-    if (at >= a.section[s].rows) return;
-    float *to = a.section[s].out + at;
-    *to = add ? *to + value : value;
+    if (at < a.section[s].rows) a.section[s].out[at] = value;
+}
+
+struct Residual {               /* of `rows` values */
+    float *x, *m;
+    const float *weight;
+    uint32_t rows;
+};
+
+/* x += value, and m without its norm; the square of x. */
+static __device__ float add_row(const Residual &r, uint32_t row, float value)
+{
+    if (row >= r.rows) return 0;
+    const float x = r.x[row] + value;
+    r.x[row] = x;
+    r.m[row] = x * r.weight[row];
+    return x * x;
+}
+
+/* By the first warp of each block: its squares go behind m (cuda_norm_tail). */
+static __device__ void leave_norm(const Residual &r, float squares)
+{
+    const float sum = warp_sum(squares);
+    if (threadIdx.x) return;
+    r.m[r.rows + 1 + blockIdx.x] = sum;
+    if (blockIdx.x == 0) r.m[r.rows] = __uint_as_float(gridDim.x);
 }
 
 /* Many tiles a block where there are many: the vector is made once. */
-template <int BITS>
-static __global__ __launch_bounds__(THREADS, BITS == 4 ? 4 : 2) void gemv_plain(const __grid_constant__ cuda_gemv a, bool add)
+template <int BITS, bool ADD>
+static __global__ __launch_bounds__(THREADS, BITS == 4 ? 4 : 2)
+void gemv_plain(const __grid_constant__ cuda_gemv a, const __grid_constant__ Residual r)
 {
     extern __shared__ __align__(16) uint8_t shared[];
     const uint32_t chunks = a.cols / CUDA_CHUNK_COLS;
     const Vector v = vector_at(shared, chunks);
-    float scale = 1;
+    float scale = 1, squares = 0;
     const auto ready = [&](bool first) {
         if (!first) return;
         if (a.norm_tail && threadIdx.x < 32) scale = norm_scale(a.in, a.cols, a.eps);
@@ -186,19 +210,29 @@ static __global__ __launch_bounds__(THREADS, BITS == 4 ? 4 : 2) void gemv_plain(
     for (uint32_t tile = blockIdx.x; tile < a.blocks; tile += gridDim.x) {
         const float y = tile_times<BITS>(a.chunks + (size_t)tile * chunks * CUDA_CHUNK_BYTES(BITS), chunks, v, v.sums + 2 * chunks,
                                          [&] { ready(tile == blockIdx.x); });
-        if (threadIdx.x < 16) store_row(a, tile, threadIdx.x, y * scale, add);
+        if (threadIdx.x >= 16) continue;
+        if (ADD) squares += add_row(r, tile * 16 + threadIdx.x, y * scale);
+        else store_row(a, tile, threadIdx.x, y * scale);
     }
+    if (ADD && threadIdx.x < 32) leave_norm(r, squares);
 }
 
-cudaError_t cuda_gemv_any(const cuda_gemv *a, uint16_t bits, bool add, cudaStream_t s)
+template <int BITS, bool ADD> static cudaError_t launch_plain(const cuda_gemv *a, const Residual &r, cudaStream_t s)
 {
-    const size_t shared = shared_bytes(a->cols / CUDA_CHUNK_COLS);
-    const unsigned most = 4 * processors(), grid = a->blocks < most ? a->blocks : most;
-    if (bits == 8)
-        gemv_plain<8><<<grid, THREADS, shared, s>>>(*a, add);
-    else
-        gemv_plain<4><<<grid, THREADS, shared, s>>>(*a, add);
+    const unsigned most = 4 * processors();
+    gemv_plain<BITS, ADD><<<a->blocks < most ? a->blocks : most, THREADS, shared_bytes(a->cols / CUDA_CHUNK_COLS), s>>>(*a, r);
     return cudaGetLastError();
+}
+
+cudaError_t cuda_gemv_any(const cuda_gemv *a, uint16_t bits, cudaStream_t s)
+{
+    const Residual none = {};
+    return bits == 8 ? launch_plain<8, false>(a, none, s) : launch_plain<4, false>(a, none, s);
+}
+
+cudaError_t cuda_gemv_add(const cuda_gemv *a, uint32_t rows, float *x, const float *weight, float *m, cudaStream_t s)
+{
+    return launch_plain<4, true>(a, {x, m, weight, rows}, s);
 }
 
 /* ---- experts: topi, topw and sg are there ---- */
@@ -231,7 +265,7 @@ cudaError_t cuda_moe_up_any(const cuda_moe_token *a, cudaStream_t s)
     return cudaGetLastError();
 }
 
-/* x += sum of weight * down, a block 16 rows of all experts. */
+/* x += sum of weight * down, and the next norm; a block has 16 rows of all experts. */
 static __global__ __launch_bounds__(THREADS, 2) void moe_down_plain(const __grid_constant__ cuda_moe_token a)
 {
     extern __shared__ __align__(16) uint8_t shared[];
@@ -266,8 +300,9 @@ static __global__ __launch_bounds__(THREADS, 2) void moe_down_plain(const __grid
         }
     }
     const float y = tile_sum(v.sums + 2 * units, row0, row1);
-    const uint32_t row = blockIdx.x * 16 + threadIdx.x;
-    if (threadIdx.x < 16 && row < a.hidden) a.x[row] += y;
+    if (threadIdx.x >= 32) return;
+    const Residual r = {a.x, a.n, a.norm, a.hidden};
+    leave_norm(r, threadIdx.x < 16 ? add_row(r, blockIdx.x * 16 + threadIdx.x, y) : 0.f);
 }
 
 cudaError_t cuda_moe_down_any(const cuda_moe_token *a, cudaStream_t s)

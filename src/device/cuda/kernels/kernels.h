@@ -300,9 +300,11 @@ cudaError_t cuda_gemv_head(const cuda_gemv *, bool early, cudaStream_t);
 
 /* ---- packed products of one token on any card (gemv_plain.cu) ---- */
 
-/* out = W in, or out += W in; chunks of 4 or 8 bits, no pairs */
-cudaError_t cuda_gemv_any(const cuda_gemv *, uint16_t bits, bool add, cudaStream_t);
-/* eh and sh; x.  The choice of experts and sg are there. */
+/* out = W in; chunks of 4 or 8 bits, no pairs */
+cudaError_t cuda_gemv_any(const cuda_gemv *, uint16_t bits, cudaStream_t);
+/* x += W in; m = x * weight with the norm's tail; 4 bits */
+cudaError_t cuda_gemv_add(const cuda_gemv *, uint32_t rows, float *x, const float *weight, float *m, cudaStream_t);
+/* eh and sh; x and n.  The choice of experts and sg are there. */
 cudaError_t cuda_moe_up_any(const cuda_moe_token *, cudaStream_t);
 cudaError_t cuda_moe_down_any(const cuda_moe_token *, cudaStream_t);
 
