@@ -1,6 +1,6 @@
 #!/bin/sh
-# The cuda device under compute-sanitizer: a prompt of 70 tokens and 4 decoded tokens, fused rows and single ones, on
-# small checkpoints, with each of the tools.
+# The cuda device under compute-sanitizer: a prompt of 70 tokens and 4 decoded tokens, fused rows, single ones and those of
+# other cards, on small checkpoints, with each of the tools.
 #   sanitize.sh LILY CHECKPOINT… [-- TOOL…]       tools: memcheck, racecheck, synccheck (all)
 # Ends with 77, which ctest calls skipped, where there is no compute-sanitizer or no GPU.
 set -u
@@ -20,12 +20,13 @@ fused=$("$lily" score --help | grep -q -- --without && echo fuse-expert-up,fuse-
 failed=0
 for model in $models; do
     for tool in $tools; do
-        for without in "" "$fused"; do
-            start=$(date +%s)
-            "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 "$lily" score --model "$model" --device cuda \
+        for without in "" "$fused" portable; do
+            start=$(date +%s) device=cuda
+            [ "$without" = portable ] && without= device=cuda:portable
+            "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 "$lily" score --model "$model" --device $device \
                 --ctx-size 256 --ids "$work/ids" --windows 70,1,1,1,1 ${without:+--without "$without"} > "$work/log" 2>&1
             code=$?
-            echo "$tool, $(basename "$model")${without:+, without $without}: exit $code, $(grep 'ERROR SUMMARY\|RACECHECK SUMMARY' "$work/log" | tail -1 | sed 's/=* *//'), $(($(date +%s) - start)) s"
+            echo "$tool, $(basename "$model"), $device${without:+, without $without}: exit $code, $(grep 'ERROR SUMMARY\|RACECHECK SUMMARY' "$work/log" | tail -1 | sed 's/=* *//'), $(($(date +%s) - start)) s"
             [ $code -eq 0 ] || { failed=1; head -60 "$work/log"; }
         done
     done
