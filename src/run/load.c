@@ -149,7 +149,7 @@ static void estimate(lily_loaded *m, const lily_engine_options *o)
     y->planned += y->cache;
 }
 
-static void tell_loading(void *user, double fraction) { tell(user, "copying weights to the device", fraction); }
+static void tell_loading(void *user, double fraction) { tell(user, "copying weights", fraction); }
 
 /* A script computes nothing: it takes the figures of the device that was asked for, or else those of ref. */
 static int open_device(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth depth, lily_err *e)
