@@ -69,7 +69,8 @@ static void full_model_in_few_stages(void **state)
     assert_int_equal(stages_of(p, "token_attention"), 10);
     assert_int_equal(stages_of(p, "token_out_norm") + stages_of(p, "token_o_norm"), 40);
     assert_int_equal(stages_of(p, "token_experts"), 40);
-    assert_int_equal(p->n_stages, 1 + 4 * 40 + 3);
+    assert_int_equal(p->n_stages, 1 + 4 * 40 + 2);
+    assert_int_equal(stages_of(p, "pick"), 1);
     lily_plan_free(p);
     p = plan_of(&full, &dev, LILY_DECODE, 1, lily_bit(ABLATE_FUSE_EXPERT_DOWN));
     assert_int_equal(stages_of(p, "token_experts"), 0);

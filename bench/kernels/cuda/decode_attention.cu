@@ -162,7 +162,7 @@ static void put_product(const Buffer<uint8_t> &weights, uint32_t i, uint32_t *si
     const uint4 *from = (const uint4 *)(weights.p + i % (weights.n / product_bytes) * product_bytes);
     CK(cudaFuncSetAttribute(product, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
     CK(cudaFuncSetAttribute(product, cudaFuncAttributeMaxDynamicSharedMemorySize, PRODUCT_SHARED));
-    CK(launch(product, PRODUCT_BLOCKS, PRODUCT_THREADS, PRODUCT_SHARED, 1, true, stream, from, sink));
+    CK(launch(product, PRODUCT_BLOCKS, PRODUCT_THREADS, PRODUCT_SHARED, true, stream, from, sink));
 }
 
 static void put_layer(const Context &c, uint32_t i, bool early, bool unpacked, bool scattered, bool general)

@@ -181,7 +181,7 @@ static void add_reader(std::vector<Way> &ways, const char *name, K kernel, unsig
 {
     ways.push_back({(waits ? "read " : "stream ") + std::string(name) + " x" + std::to_string(grid),
                     graph_of(s, [&, kernel, grid, threads, shared](uint32_t i) {
-                        return launch(kernel, grid, threads, shared, 1, early, s, w.slabs(i, with_up, with_down, waits), sink);
+                        return launch(kernel, grid, threads, shared, early, s, w.slabs(i, with_up, with_down, waits), sink);
                     }), {}});
 }
 

@@ -162,6 +162,7 @@ enum {
     X(sh_gate, S(SH_GATE), 0, BOTH, PRODUCT, NULL, cuda_row_sh_gate, NULL)                                   \
     X(combine, S(COMBINE), 0, BOTH, ORDER, NULL, cuda_row_combine, NULL)                                     \
     X(head, S(HEAD), 0, BOTH, PRODUCT, NULL, cuda_row_head, cuda_head_workspace)                             \
+    X(pick, S(SAMPLE) | S(COMMIT), 0, BOTH, BITS, NULL, cuda_row_pick, cuda_sample_workspace)                 \
     X(sample, S(SAMPLE), 0, BOTH, BITS, NULL, cuda_row_sample, cuda_sample_workspace)                        \
     X(commit, S(COMMIT), 0, BOTH, BITS, NULL, cuda_row_commit, NULL)
 

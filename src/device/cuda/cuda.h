@@ -215,7 +215,8 @@ typedef size_t cuda_workspace_fn(const lily_dev *, const lily_config *, uint32_t
 int cuda_run_row(cuda_run *r, lily_err *e);
 
 /* rows_ends.c */
-cuda_row_fn cuda_row_embed, cuda_row_embed_token, cuda_row_norm, cuda_row_head, cuda_row_sample, cuda_row_commit;
+cuda_row_fn cuda_row_embed, cuda_row_embed_token, cuda_row_norm, cuda_row_head, cuda_row_sample, cuda_row_commit,
+    cuda_row_pick;
 cuda_workspace_fn cuda_head_workspace, cuda_sample_workspace;
 /* rows_mixer.c */
 cuda_row_fn cuda_row_delta_in, cuda_row_conv, cuda_row_qk_l2, cuda_row_gates, cuda_row_gdn, cuda_row_gnorm, cuda_row_scan,

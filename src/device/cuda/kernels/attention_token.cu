@@ -469,7 +469,7 @@ template <int DEPTH> static cudaError_t launch_split(const cuda_attention *a, bo
     const dim3 grid(a->general ? GENERAL_SPLITS : SPLITS, a->kv_heads, a->unpacked ? SHARE : 1);
     const size_t shared = token_shared(sizeof(Token<DEPTH>));
     cudaError_t e = allow_shared(attend_split<DEPTH>, shared, allowed);
-    return e != cudaSuccess ? e : launch(attend_split<DEPTH>, grid, THREADS, shared, 1, early, s, *a);
+    return e != cudaSuccess ? e : launch(attend_split<DEPTH>, grid, THREADS, shared, early, s, *a);
 }
 
 cudaError_t cuda_attend_token(const cuda_attention *a, bool early, cudaStream_t s)
@@ -478,5 +478,5 @@ cudaError_t cuda_attend_token(const cuda_attention *a, bool early, cudaStream_t 
     cudaError_t e = sizeof(Token<3>) <= shared_at_most() ? launch_split<3>(a, early, s) : launch_split<2>(a, early, s);
     if (e == cudaSuccess) e = allow_shared(attend_join, token_shared(0), allowed);
     const unsigned blocks = ceil_div(a->q_heads * (DIM / 4), WARPS), least = TOKEN_BLOCKS;
-    return e != cudaSuccess ? e : launch(attend_join, blocks > least ? blocks : least, THREADS, token_shared(0), 1, early, s, *a);
+    return e != cudaSuccess ? e : launch(attend_join, blocks > least ? blocks : least, THREADS, token_shared(0), early, s, *a);
 }

@@ -58,19 +58,44 @@ __device__ inline float block_sum(float v, float *room)
     return warp_sum(all);
 }
 
-/* What still has to be multiplied to N or M: see cuda_norm_tail.  By a whole warp; all is asked for at once. */
+/* What still has to be multiplied to N or M (cuda_norm_tail), by a whole warp.  All is asked for at once, and before
+ * what else the warp has to do: the compiler would wait for the number of parts first. */
+struct Norm {
+    enum { AT_ONCE = 5 };
+    uint32_t parts;
+    float part[AT_ONCE];
+};
+
+__device__ inline float load_now(const float *from)
+{
+    float v;
+    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(from));
+    return v;
+}
+
+__device__ inline Norm norm_load(const float *n, uint32_t width)
+{
+    Norm r;
+    r.parts = __float_as_uint(load_now(n + width));
+#pragma unroll
+    for (int i = 0; i < Norm::AT_ONCE; i++) r.part[i] = load_now(n + width + 1 + (threadIdx.x & 31) + 32 * i);
+    return r;
+}
+
+__device__ inline float norm_scale(const Norm &r, const float *n, uint32_t width, float eps)
+{
+    const uint32_t lane = threadIdx.x & 31;
+    float sum = 0;
+    if (r.parts == 0) return 1.f;
+#pragma unroll
+    for (int i = 0; i < Norm::AT_ONCE; i++) sum += lane + 32 * i < r.parts ? r.part[i] : 0.f;
+    for (uint32_t i = lane + 32 * Norm::AT_ONCE; i < r.parts; i += 32) sum += __ldcg(n + width + 1 + i);
+    return rsqrtf(warp_sum(sum) / width + eps);
+}
+
 __device__ inline float norm_scale(const float *n, uint32_t width, float eps)
 {
-    constexpr int AT_ONCE = 5;
-    const uint32_t lane = threadIdx.x & 31, parts = __float_as_uint(__ldcg(n + width));
-    float part[AT_ONCE], sum = 0;
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) part[i] = __ldcg(n + width + 1 + lane + 32 * i);
-    if (parts == 0) return 1.f;
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) sum += lane + 32 * i < parts ? part[i] : 0.f;
-    for (uint32_t i = lane + 32 * AT_ONCE; i < parts; i += 32) sum += __ldcg(n + width + 1 + i);
-    return rsqrtf(warp_sum(sum) / width + eps);
+    return norm_scale(norm_load(n, width), n, width, eps);
 }
 
 /* The same of a head of DNG. */
@@ -131,7 +156,7 @@ __device__ inline void dependency_launch()
 
 /* early: before the kernel before it has ended, once all its blocks have called dependency_launch. */
 template <typename... P, typename... A>
-static cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, unsigned cluster, bool early,
+static cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, bool early,
                           cudaStream_t stream, A... args)
 {
     cudaLaunchConfig_t c = {};
@@ -139,20 +164,11 @@ static cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t sh
     c.blockDim = block;
     c.dynamicSmemBytes = shared;
     c.stream = stream;
-    cudaLaunchAttribute at[2];
-    unsigned n = 0;
-    if (early) {
-        at[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        at[n++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (cluster > 1) {
-        at[n].id = cudaLaunchAttributeClusterDimension;
-        at[n].val.clusterDim.x = cluster;
-        at[n].val.clusterDim.y = at[n].val.clusterDim.z = 1;
-        n++;
-    }
-    c.attrs = at;
-    c.numAttrs = n;
+    cudaLaunchAttribute at = {};
+    at.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    at.val.programmaticStreamSerializationAllowed = 1;
+    c.attrs = &at;
+    c.numAttrs = early;
     return cudaLaunchKernelEx(&c, kernel, P(args)...);
 }
 

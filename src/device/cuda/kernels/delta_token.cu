@@ -42,9 +42,9 @@ static __global__ __launch_bounds__(THREADS, 2) void delta_token(const __grid_co
     __shared__ __align__(16) float qk[2][128], values[ROWS], squares[WARPS];
     const uint32_t tid = threadIdx.x, warp = tid >> 5, piece = tid % 8, row = tid / 8;
     const uint32_t head = blockIdx.x / QUARTERS, quarter = blockIdx.x % QUARTERS, share = d.v_heads / d.k_heads;
+    dependency_launch();
     if (head >= d.v_heads) {
         dependency_wait();
-        dependency_launch();
         __nanosleep(1000);      /* keeps the place: see TOKEN_BLOCKS */
         return;
     }
@@ -60,10 +60,8 @@ static __global__ __launch_bounds__(THREADS, 2) void delta_token(const __grid_co
     Channel of_v = {};
     if (warp == 0) of_v = channel_load(d, tail, c_v, width, position);
     const float decay = d.decay[head], dt_bias = d.dt_bias[head], weight = d.norm[quarter * ROWS + row];
-    dependency_wait();
-    dependency_launch();
-
     float *ring = tail + (size_t)(position & 3) * width;
+    dependency_wait();
     const float x = __ldcg(d.qkv + c_qk), xv = warp == 0 ? __ldcg(d.qkv + c_v) : 0.f;
     const float b = __ldcg(d.ba + head), a = __ldcg(d.ba + d.v_heads + head), z = __ldcg(d.z + out0 + row);
     qk[tid / 128][tid % 128] = channel_step(mine, x);
@@ -87,22 +85,22 @@ static __global__ __launch_bounds__(THREADS, 2) void delta_token(const __grid_co
     const float change = beta * (v - g * sk * k_scale), add = change * k_scale;
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
-        held[i].x = g * held[i].x + add * k[i].x;
-        held[i].y = g * held[i].y + add * k[i].y;
-        held[i].z = g * held[i].z + add * k[i].z;
-        held[i].w = g * held[i].w + add * k[i].w;
-        *(float4 *)(state + i * 32) = held[i];
+        float4 s = held[i];
+        s.x = g * s.x + add * k[i].x;
+        s.y = g * s.y + add * k[i].y;
+        s.z = g * s.z + add * k[i].z;
+        s.w = g * s.w + add * k[i].w;
+        *(float4 *)(state + i * 32) = s;
     }
-    const float o = q_scale * (g * sq + add * kq);
-    if (piece == 0) ((float *)d.dng)[out0 + row] = o * weight * siluf(z);
+    const float o = q_scale * (g * sq + add * kq), gated = o * weight * siluf(z);
+    if (piece == 0) ((float *)d.dng)[out0 + row] = gated;
     float square = o * o;
     square += __shfl_xor_sync(~0u, square, 8);
     square += __shfl_xor_sync(~0u, square, 16);
     if (tid % 32 == 0) squares[warp] = square;
     __syncthreads();
     if (warp == 0) {
-        float sum = tid < WARPS ? squares[tid] : 0.f;
-        sum = row_sum(sum);
+        const float sum = row_sum(tid < WARPS ? squares[tid] : 0.f);
         if (tid == 0) d.squares[head * QUARTERS + quarter] = sum;
     }
 }
@@ -113,5 +111,5 @@ cudaError_t cuda_delta_token(const cuda_delta *d, bool early, cudaStream_t s)
     const uint32_t blocks = max(d->v_heads * (uint32_t)QUARTERS, (uint32_t)TOKEN_BLOCKS);
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(delta_token, TOKEN_SHARED, allowed);
-    return e != cudaSuccess ? e : launch(delta_token, blocks, THREADS, TOKEN_SHARED, 1, early, s, *d, width);
+    return e != cudaSuccess ? e : launch(delta_token, blocks, THREADS, TOKEN_SHARED, early, s, *d, width);
 }

@@ -46,6 +46,7 @@ cudaError_t cuda_embed(const cuda_matrix *w, const int32_t *tokens, cuda_lane *l
 static __global__ void embed_token(cuda_matrix w, cuda_lane *lane, float *x, const float *weight, float *n)
 {
     __shared__ float room[33];
+    dependency_launch();
     const uint32_t token = (uint32_t)lane->token, c = blockIdx.x * blockDim.x + threadIdx.x;
     const float value = c < w.cols ? weight_at(w, 0, token, c) : 0.f;
     if (c < w.cols) {

@@ -1,7 +1,7 @@
 /* gemv.cu - products of one token with matrices that every token uses: projections and the head. */
 #include "device/cuda/kernels/gemv.cuh"
 
-enum { SLOTS = 6, TILES_AT_MOST = 8 };
+enum { TILES_AT_MOST = CUDA_GEMV_BLOCKS / TOKEN_BLOCKS };
 
 struct Residual {
     float *x, *m;
@@ -10,8 +10,8 @@ struct Residual {
 
 static inline size_t gemv_shared(uint32_t chunks, uint32_t tiles)
 {
-    return (size_t)(tiles < SLOTS ? tiles : SLOTS) * chunks * CUDA_CHUNK_BYTES(4) + vector_bytes(chunks) +
-           tiles * GEMV_WARPS * 16 * 4 + 256;
+    return (size_t)tiles * chunks * CUDA_CHUNK_BYTES(4) + vector_bytes(chunks) +
+           tiles * GEMV_WARPS * 16 * 4;
 }
 
 static __device__ void store_rows(const cuda_gemv &a, uint32_t block, uint32_t row, float value)
@@ -25,46 +25,58 @@ static __device__ void store_rows(const cuda_gemv &a, uint32_t block, uint32_t r
     if (at < a.section[s].rows) a.section[s].out[at] = value;
 }
 
-/* A tile is 16 rows.  Each block has a few, whose weights it asks for before the kernels before it have ended; a warp
- * has SETS chunks of every tile. */
+/* Tiles of 18 KiB that a block has under way at once: what the memory takes to be busy.  More would only let others wait. */
+enum { UNDER_WAY = 2 };
+
+/* A tile is 16 rows.  Each block has a few, whose weights a warp beside the others asks for before the kernels before it
+ * have ended; the others have SETS chunks of every tile. */
 template <int SETS, bool RESIDUAL>
-static __global__ __launch_bounds__(GEMV_THREADS, 2) void gemv(const __grid_constant__ cuda_gemv a,
-                                                            const __grid_constant__ Residual r, uint32_t tiles_at_most)
+static __global__ __launch_bounds__(GEMV_THREADS + 32, 2) void gemv(const __grid_constant__ cuda_gemv a,
+                                                                 const __grid_constant__ Residual r, uint32_t tiles_at_most)
 {
     extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ uint64_t full[TILES_AT_MOST];
+    __shared__ float scale;
     const uint32_t chunks = a.cols / CUDA_CHUNK_COLS, tile_bytes = chunks * CUDA_CHUNK_BYTES(4);
-    const uint32_t slots = min(tiles_at_most, (uint32_t)SLOTS);
-    const Vector v = vector_at(shared + slots * tile_bytes, chunks);
+    const Vector v = vector_at(shared + tiles_at_most * tile_bytes, chunks);
     float *part = vector_end(v, chunks);
-    uint64_t *full = (uint64_t *)(part + tiles_at_most * GEMV_WARPS * 16), *empty = full + SLOTS;
-    float *scale = (float *)(empty + SLOTS);
     const uint32_t tid = threadIdx.x, warp = tid >> 5;
     const uint32_t tiles = (a.blocks + gridDim.x - 1 - blockIdx.x) / gridDim.x;
 
-    if (a.patient) dependency_wait();
+    dependency_launch();
     if (tid == 0) {
-        for (uint32_t i = 0; i < slots; i++) barrier_init(full + i, 1), barrier_init(empty + i, GEMV_WARPS);
+        for (uint32_t i = 0; i < tiles; i++) barrier_init(full + i, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        for (uint32_t i = 0; i < min(tiles, slots); i++) {
+    }
+    __syncthreads();
+    if (a.patient) dependency_wait();
+    if (warp == GEMV_WARPS) {
+        for (uint32_t i = 0; tid % 32 == 0 && i < tiles; i++) {
+            if (i >= UNDER_WAY) barrier_wait(full + i - UNDER_WAY, 0);
             barrier_expect(full + i, tile_bytes);
             bulk_copy(shared + i * tile_bytes, a.chunks + (size_t)(blockIdx.x + i * gridDim.x) * tile_bytes, tile_bytes, full + i);
         }
+        return;
     }
+    /* Of the first tile's rows: their weights, and below what they are added to, are asked for early. */
+    const uint32_t first = blockIdx.x * 16 + tid;
+    const bool adds = RESIDUAL && tid < 16 && first < a.section[0].rows;
+    const float weight0 = adds ? r.weight[first] : 0.f;
     dependency_wait();
-    dependency_launch();
-    if (warp == GEMV_WARPS - 1) {
-        const float s = a.norm_tail ? norm_scale(a.in, a.cols, a.eps) : 1.f;
-        if ((tid & 31) == 0) *scale = s;
-    }
+    const float x0 = adds ? load_now(r.x + first) : 0.f;
+    Norm norm = {};
+    if (a.norm_tail && warp == GEMV_WARPS - 1) norm = norm_load(a.in, a.cols);
     vector_load<2 * SETS>(v, a.in, a.cols, a.squares, a.eps);
-    __syncthreads();
-
+    gemv_sync();
+    if (warp == GEMV_WARPS - 1) {
+        const float s = norm_scale(norm, a.in, a.cols, a.eps);
+        if ((tid & 31) == 0) scale = s;
+    }
     Fragment f;
     if (SETS == 1 && warp < chunks) fragment_load(f, v, warp);
     for (uint32_t i = 0; i < tiles; i++) {
-        const uint32_t slot = i % slots;
-        const uint8_t *tile = shared + slot * tile_bytes;
-        barrier_wait(full + slot, (i / slots) & 1);
+        const uint8_t *tile = shared + i * tile_bytes;
+        barrier_wait(full + i, 0);
         float row0 = 0, row1 = 0;
 #pragma unroll
         for (int k = 0; k < SETS; k++)
@@ -76,29 +88,19 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void gemv(const __grid_cons
                 chunk_times(c, f, row0, row1);
             }
         part_put(part, i, row0, row1);
-        if (i + slots < tiles) {
-            __syncwarp();
-            if ((tid & 31) == 0) barrier_arrive(empty + slot);
-            if (tid == 0) {
-                barrier_wait(empty + slot, (i / slots) & 1);
-                barrier_expect(full + slot, tile_bytes);
-                bulk_copy(shared + slot * tile_bytes, a.chunks + (size_t)(blockIdx.x + (i + slots) * gridDim.x) * tile_bytes,
-                          tile_bytes, full + slot);
-            }
-        }
     }
-    __syncthreads();
+    gemv_sync();
     if (!RESIDUAL) {
         if (tid < tiles * 16)
-            store_rows(a, blockIdx.x + tid / 16 * gridDim.x, tid % 16, part_sum(part, tid / 16, tid % 16) * *scale);
+            store_rows(a, blockIdx.x + tid / 16 * gridDim.x, tid % 16, part_sum(part, tid / 16, tid % 16) * scale);
     } else if (warp == 0) {
         float square = 0;
         for (uint32_t i = 0; i < tiles; i++) {
             const uint32_t row = (blockIdx.x + i * gridDim.x) * 16 + tid;
             if (tid >= 16 || row >= a.section[0].rows) continue;
-            const float x = __ldcg(r.x + row) + part_sum(part, i, tid) * *scale;
+            const float x = (i ? __ldcg(r.x + row) : x0) + part_sum(part, i, tid) * scale;
             r.x[row] = x;
-            r.m[row] = x * r.weight[row];
+            r.m[row] = x * (i ? r.weight[row] : weight0);
             square += x * x;
         }
         norm_tail_put(r.m, a.section[0].rows, square);
@@ -113,7 +115,7 @@ static cudaError_t launch_gemv(const cuda_gemv *a, const Residual &r, bool early
     if (each > TILES_AT_MOST || shared > 227 * 1024) return cudaErrorInvalidValue;
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(gemv<SETS, RESIDUAL>, shared, allowed);
-    return e != cudaSuccess ? e : launch(gemv<SETS, RESIDUAL>, TOKEN_BLOCKS, GEMV_THREADS, shared, 1, early, s, *a, r, each);
+    return e != cudaSuccess ? e : launch(gemv<SETS, RESIDUAL>, TOKEN_BLOCKS, GEMV_THREADS + 32, shared, early, s, *a, r, each);
 }
 
 cudaError_t cuda_gemv_plain(const cuda_gemv *a, bool early, cudaStream_t s)
@@ -129,7 +131,7 @@ cudaError_t cuda_gemv_residual(const cuda_gemv *a, float *x, const float *weight
 }
 
 /* The head: a warp has whole tiles, chunk after chunk, the next ones on their way in registers. */
-enum { AHEAD = 4 };
+enum { AHEAD = 3 };
 
 struct Walk {                   /* over the chunks of a warp's tiles */
     const uint8_t *at;
@@ -143,24 +145,29 @@ struct Walk {                   /* over the chunks of a warp's tiles */
     }
 };
 
-static __global__ __launch_bounds__(GEMV_THREADS, 1) void gemv_head(const __grid_constant__ cuda_gemv a)
+static __global__ __maxnreg__(80) void gemv_head(const __grid_constant__ cuda_gemv a)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     const uint32_t chunks = a.cols / CUDA_CHUNK_COLS, lane = threadIdx.x & 31;
     const Vector v = vector_at(shared, chunks);
-    const uint32_t warps = gridDim.x * GEMV_WARPS, first = blockIdx.x * GEMV_WARPS + (threadIdx.x >> 5);
+    const uint32_t warps = gridDim.x * GEMV_WARPS, first = (threadIdx.x >> 5) * gridDim.x + blockIdx.x;
     const uint32_t tiles = first < a.blocks ? (a.blocks - first + warps - 1) / warps : 0;
     const size_t tile_bytes = (size_t)chunks * CUDA_CHUNK_BYTES(4), jump = (warps - 1) * tile_bytes;
     Walk ask = {a.chunks + first * tile_bytes, 0, tiles * chunks};
+    dependency_launch();
     if (a.patient) dependency_wait();
     Codes c[AHEAD];
 #pragma unroll
     for (int k = 0; k < AHEAD; k++)
         if (ask.left) codes_load<false>(c[k], ask.at, ask.at + CUDA_CODES), ask.next(chunks, jump);
     dependency_wait();
-    const float scale = a.norm_tail ? norm_scale(a.in, a.cols, a.eps) : 1.f;
-    vector_load<4>(v, a.in, a.cols);
+    const Norm norm = a.norm_tail ? norm_load(a.in, a.cols) : Norm{};
+    if (chunks <= GEMV_WARPS)
+        vector_load<2>(v, a.in, a.cols);
+    else
+        vector_load<4>(v, a.in, a.cols);
     __syncthreads();
+    const float scale = norm_scale(norm, a.in, a.cols, a.eps);
     float row0 = 0, row1 = 0;
     uint32_t row = first * 16 + (lane >> 2), chunk = 0, left = tiles * chunks;
     while (left) {
@@ -191,5 +198,5 @@ cudaError_t cuda_gemv_head(const cuda_gemv *a, bool early, cudaStream_t s)
     const size_t shared = vector_bytes(a->cols / CUDA_CHUNK_COLS);
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(gemv_head, shared, allowed);
-    return e != cudaSuccess ? e : launch(gemv_head, 132, GEMV_THREADS, shared, 1, early, s, *a);
+    return e != cudaSuccess ? e : launch(gemv_head, TOKEN_BLOCKS, GEMV_THREADS, shared, early, s, *a);
 }

@@ -8,6 +8,9 @@
 
 enum { GEMV_THREADS = 512, GEMV_WARPS = 16 };
 
+/* Of the warps that multiply, where there is one more that asks for weights. */
+__device__ inline void gemv_sync() { asm volatile("bar.sync 1, %0;" ::"n"((int)GEMV_THREADS) : "memory"); }
+
 /* The operand of one chunk: [plane][lane & 3][8 words]. */
 enum { PLANES = 3, FRAGMENT_WORDS = PLANES * 4 * 8, PLANE_BITS = 7, LARGEST = 127 << (2 * PLANE_BITS) };
 
@@ -29,74 +32,101 @@ __device__ inline Vector vector_at(uint8_t *room, uint32_t chunks)
 /* What lies behind it. */
 __device__ inline float *vector_end(const Vector &v, uint32_t chunks) { return v.scales + chunks * 2; }
 
-/* Takes the lowest plane off. */
-__device__ inline int plane_of(int &x)
+/* Of N pairs of columns, 2p and 2p + 1, p = first + i * GEMV_THREADS, those below `pairs`; by whole warps, of which 32
+ * neighbours are a group.  Of 16 neighbours (32 columns) thread i and thread i + 8 have bytes of the same words: see
+ * code_byte for which columns a lane multiplies at once. */
+template <int N>
+__device__ inline void vector_put(const Vector &v, uint32_t first, uint32_t pairs, const float2 (&f)[N], const float (&factor)[N])
 {
-    const int half = 1 << (PLANE_BITS - 1), low = ((x + half) & (2 * half - 1)) - half;
-    x = (x - low) >> PLANE_BITS;
-    return low;
-}
-
-/* Columns 2p and 2p + 1, by whole warps so that 32 neighbours are a group.  Of 16 neighbours (32 columns) thread i and
- * thread i + 8 have bytes of the same words: see code_byte for which columns a lane multiplies at once. */
-__device__ inline void vector_put(const Vector &v, uint32_t p, float a, float b, float factor = 1.f)
-{
-    const float most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(fmaxf(fabsf(a), fabsf(b)))));
-    const float to_int = most > 1e-30f ? (float)LARGEST / most : 0.f, scale = most > 1e-30f ? most / (float)LARGEST : 0.f;
-    int x = __float2int_rn(a * to_int), y = __float2int_rn(b * to_int);
-    const int sum = __reduce_add_sync(~0u, x + y);
-    if ((threadIdx.x & 31) == 0) {
-        v.sums[p / 32] = scale * factor * (float)sum;
-        v.scales[p / 32] = scale * factor;
-    }
-    const uint32_t chunk = p / 64, t = p % 64 / 16, q = p % 8;
-    uint32_t *to = v.words + (chunk * PLANES * 4 + (q & 3)) * 8 + 2 * t + (q >> 2);
+    const uint32_t digit = (1 << PLANE_BITS) - 1, half = 1 << (PLANE_BITS - 1), halves = half * (digit + 2);
+    uint32_t most[N];
+    int x[N], y[N], sum[N];
 #pragma unroll
-    for (int plane = PLANES - 1; plane >= 0; plane--) {
-        const int low = plane ? plane_of(x) : x, next = plane ? plane_of(y) : y;
-        const uint32_t mine = ((uint32_t)low & 255) | ((uint32_t)next & 255) << 16;
-        const uint32_t other = __shfl_down_sync(~0u, mine, 8);
-        if ((p & 8) == 0) to[plane * 32] = mine | other << 8;
+    for (int i = 0; i < N; i++) most[i] = __reduce_max_sync(~0u, __float_as_uint(fmaxf(fabsf(f[i].x), fabsf(f[i].y))));
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float to_int = __fdividef((float)LARGEST, fmaxf(__uint_as_float(most[i]), 1e-30f));
+        x[i] = __float2int_rn(f[i].x * to_int), y[i] = __float2int_rn(f[i].y * to_int);
+        sum[i] = __reduce_add_sync(~0u, x[i] + y[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const uint32_t p = first + i * GEMV_THREADS, chunk = p / 64, t = p % 64 / 16, q = p % 8;
+        /* Digits of 7 bits, the lower two from -64 to 63: with 64 added to each they are bits of a sum. */
+        const uint32_t xs = (uint32_t)x[i] + halves, ys = (uint32_t)y[i] + halves;
+        uint32_t all[PLANES];
+#pragma unroll
+        for (int plane = 0; plane < PLANES; plane++) {
+            const int shift = (PLANES - 1 - plane) * PLANE_BITS;
+            const uint32_t mask = plane ? digit : 255, mine = (xs >> shift & mask) | (ys >> shift & mask) << 16;
+            all[plane] = mine | __shfl_down_sync(~0u, mine, 8) << 8;
+            if (plane == 0) continue;
+            all[plane] ^= half * 0x01010101u;           /* 64 off again: bit 6 is turned and becomes the sign */
+            all[plane] |= (all[plane] & half * 0x01010101u) << 1;
+        }
+        uint32_t *to = v.words + (chunk * PLANES * 4 + (q & 3)) * 8 + 2 * t + (q >> 2);
+        if ((p & 8) == 0 && p < pairs) {
+            to[0] = all[0];
+            to[32] = all[1];
+            to[64] = all[2];
+        }
+        if ((threadIdx.x & 31) == 0 && p < pairs) {
+            const float scale = fmaxf(__uint_as_float(most[i]), 1e-30f) * factor[i] * (1.f / (float)LARGEST);
+            v.sums[p / 32] = scale * (float)sum[i];
+            v.scales[p / 32] = scale;
+        }
     }
 }
 
-/* x [cols] that an earlier kernel wrote, of at most AT_ONCE * 2 * GEMV_THREADS columns: asked for at once.  squares: of
- * its heads, or NULL. */
-template <int AT_ONCE>
+/* x [cols] that an earlier kernel wrote, of at most N * 2 * GEMV_THREADS columns, on its way.  Asked for before weights
+ * are: behind them it would take as long as they do. */
+template <int N> struct Asked {
+    float2 f[N];
+    float factor[N];
+};
+
+/* squares: of its heads, or NULL. */
+template <int N>
+__device__ inline void vector_ask(Asked<N> &to, const float *x, uint32_t cols, const float *squares = NULL, float eps = 0)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const uint32_t p = min(threadIdx.x + i * GEMV_THREADS, cols / 2 - 32 + threadIdx.x % 32);
+        asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(to.f[i].x), "=f"(to.f[i].y) : "l"((const float2 *)x + p));
+        to.factor[i] = squares ? head_scale(squares, p / (CUDA_HEAD / 2), eps) : 1.f;
+    }
+}
+
+template <int N> __device__ inline void vector_put(const Vector &v, const Asked<N> &from, uint32_t cols)
+{
+    vector_put(v, threadIdx.x, cols / 2, from.f, from.factor);
+}
+
+template <int N>
 __device__ inline void vector_load(const Vector &v, const float *x, uint32_t cols, const float *squares = NULL, float eps = 0)
 {
-    float2 f[AT_ONCE];
-    float factor[AT_ONCE];
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) {
-        const uint32_t p = threadIdx.x + i * GEMV_THREADS;
-        f[i] = p < cols / 2 ? __ldcg((const float2 *)x + p) : make_float2(0, 0);
-        factor[i] = squares && p < cols / 2 ? head_scale(squares, p / (CUDA_HEAD / 2), eps) : 1.f;
-    }
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) {
-        const uint32_t p = threadIdx.x + i * GEMV_THREADS;
-        if (p < cols / 2) vector_put(v, p, f[i].x, f[i].y, factor[i]);
-    }
+    Asked<N> a;
+    vector_ask(a, x, cols, squares, eps);
+    vector_put(v, a, cols);
 }
 
-/* A lane's part of the operand, and what its two columns of results are worth: planes 0 and 1 in lanes with j = 0,
- * plane 2 in those with j = 1, nothing in the others. */
+/* A lane's part of the operand, zeros beyond the last plane, and what its two columns of results are worth when the
+ * first is taken PLANE_BITS higher: planes 0 and 1 in lanes with j = 0, plane 2 in those with j = 1. */
 struct Fragment {
     uint4 b[2];                 /* steps of 32 columns: b[0].xy, b[0].zw, b[1].xy, b[1].zw */
-    float first[2], second[2], sum[2];
+    float worth[2], sum[2];
 };
 
 __device__ inline void fragment_load(Fragment &f, const Vector &v, uint32_t chunk)
 {
-    const uint32_t lane = threadIdx.x & 31, plane = min(lane >> 2, (uint32_t)PLANES - 1), j = lane & 3;
+    const uint32_t lane = threadIdx.x & 31, plane = lane >> 2, j = lane & 3;
     const uint4 *from = (const uint4 *)(v.words + ((chunk * PLANES + plane) * 4 + j) * 8);
-    f.b[0] = from[0], f.b[1] = from[1];
+    f.b[0] = f.b[1] = make_uint4(0, 0, 0, 0);
+    if (plane < PLANES) f.b[0] = from[0], f.b[1] = from[1];
 #pragma unroll
     for (int g = 0; g < 2; g++) {
         const float scale = v.scales[2 * chunk + g];
-        f.first[g] = j == 0 ? scale * (1 << (2 * PLANE_BITS)) : j == 1 ? scale : 0.f;
-        f.second[g] = j == 0 ? scale * (1 << PLANE_BITS) : 0.f;
+        f.worth[g] = j == 0 ? scale * (1 << PLANE_BITS) : j == 1 ? scale / (1 << PLANE_BITS) : 0.f;
         f.sum[g] = j == 0 ? v.sums[2 * chunk + g] : 0.f;
     }
 }
@@ -142,8 +172,8 @@ __device__ inline void group_add(const int (&c)[4], const uint2 (&sb)[2], const 
 {
     const float s0 = group ? bf_hi(sb[0].x) : bf_lo(sb[0].x), b0 = group ? bf_hi(sb[0].y) : bf_lo(sb[0].y);
     const float s1 = group ? bf_hi(sb[1].x) : bf_lo(sb[1].x), b1 = group ? bf_hi(sb[1].y) : bf_lo(sb[1].y);
-    row0 += s0 * ((float)c[0] * f.first[group] + (float)c[1] * f.second[group]) + b0 * f.sum[group];
-    row1 += s1 * ((float)c[2] * f.first[group] + (float)c[3] * f.second[group]) + b1 * f.sum[group];
+    row0 += s0 * ((float)(c[0] * (1 << PLANE_BITS) + c[1]) * f.worth[group]) + b0 * f.sum[group];
+    row1 += s1 * ((float)(c[2] * (1 << PLANE_BITS) + c[3]) * f.worth[group]) + b1 * f.sum[group];
 }
 
 /* Adds a lane's share of a chunk's products: see rows_sum. */

@@ -147,10 +147,11 @@ cudaError_t cuda_embed_token(const cuda_matrix *embed, cuda_lane *lane, float *x
  * the first n_vocab. */
 cudaError_t cuda_score(const float *logits, const int32_t *wanted, uint32_t tokens, uint32_t vocab, uint32_t n_vocab,
                        float *scores, int32_t *best, cudaStream_t);
-/* The choice, into answer[lane->turn % CUDA_ANSWERS].  work: cuda_pick_room(vocab) bytes. */
+/* The choice, into answer[lane->turn % CUDA_ANSWERS] and, unless it is NULL, *token.  work: cuda_pick_room(vocab) bytes.
+ * moves >= 0: then what cuda_commit does, with n = moves. */
 size_t cuda_pick_room(uint32_t vocab);
-cudaError_t cuda_pick(const float *logits, const cuda_lane *lane, void *work, int32_t *token, cuda_answer *answer,
-                      uint32_t vocab, cudaStream_t);
+cudaError_t cuda_pick(const float *logits, cuda_lane *lane, void *work, int32_t *token, cuda_answer *answer, uint32_t vocab,
+                      int32_t moves, bool early, cudaStream_t);
 /* Position moves on by n, the turn by one, and the token becomes the next input. */
 cudaError_t cuda_commit(cuda_lane *lane, const int32_t *token, uint32_t n, cudaStream_t);
 
@@ -267,7 +268,7 @@ typedef struct cuda_gemv {
     float eps;
 } cuda_gemv;
 /* out = W in; at most CUDA_GEMV_COLS columns and CUDA_GEMV_BLOCKS blocks of rows */
-enum { CUDA_GEMV_COLS = 4096, CUDA_GEMV_BLOCKS = 132 * 8 };
+enum { CUDA_GEMV_COLS = 4096, CUDA_GEMV_BLOCKS = 132 * 6 };
 cudaError_t cuda_gemv_plain(const cuda_gemv *, bool early, cudaStream_t);
 /* x += W in; m = x * weight with the norm's tail */
 cudaError_t cuda_gemv_residual(const cuda_gemv *, float *x, const float *weight, float *m, bool early, cudaStream_t);

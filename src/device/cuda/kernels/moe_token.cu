@@ -2,22 +2,22 @@
  * the router's logits are there; those of the down projections while the up projections still run. */
 #include "device/cuda/kernels/gemv.cuh"
 
-enum { MOST_EXPERTS = 256, MOST_CHOSEN = 16 };
+enum { MOST_EXPERTS = 256, MOST_CHOSEN = 16, UNDER_WAY = 2 };
 
 struct Chosen {
     int32_t id[MOST_CHOSEN];
     float weight[MOST_CHOSEN];
 };
 
-/* By all threads of a block: the largest of at most 256 logits, lowest id on ties.  Each of eight warps ranks 32 of
- * them, and of the first ones of all warps the ranks are counted again. */
-static __device__ void choose_experts(Chosen *to, const float *logits, uint32_t experts, uint32_t top_k)
+/* By GEMV_THREADS threads: the largest of at most 256 logits, of which each has one, lowest id on ties.  Each of eight warps ranks 32 of
+ * them, and the first ones of all warps are ranked again. */
+static __device__ void choose_experts(Chosen *to, float logit, uint32_t experts, uint32_t top_k)
 {
     __shared__ __align__(16) uint32_t first[8 * MOST_CHOSEN];
     __shared__ uint8_t ids[8 * MOST_CHOSEN];
     const uint32_t tid = threadIdx.x, lane = tid & 31, n = 8 * top_k;
     if (tid < MOST_EXPERTS) {
-        const uint32_t u = tid < experts ? __float_as_uint(__ldcg(logits + tid)) : 0;
+        const uint32_t u = tid < experts ? __float_as_uint(logit) : 0;
         const uint32_t key = tid < experts ? max(u & 0x80000000u ? ~u : u | 0x80000000u, 1u) : 0;
         uint32_t rank = 0;
 #pragma unroll 8
@@ -27,18 +27,18 @@ static __device__ void choose_experts(Chosen *to, const float *logits, uint32_t 
         const uint32_t found = __popc(__ballot_sync(~0u, key != 0));
         if (lane >= found && lane < top_k) first[tid / 32 * top_k + lane] = 0;
     }
-    __syncthreads();
-    if (tid < n) {
-        const uint32_t key = first[tid];
+    gemv_sync();
+    for (uint32_t c0 = 0; c0 < n; c0 += GEMV_THREADS / 8) {     /* eight threads a candidate */
+        const uint32_t c = c0 + tid / 8, key = c < n ? first[c] : 0;
         uint32_t rank = 0;
-#pragma unroll 8
-        for (uint32_t i = 0; i < n; i++) rank += first[i] > key - (i < tid);
-        if (key && rank < top_k) {
-            to->id[rank] = ids[tid];
+        for (uint32_t i = tid % 8; i < n; i += 8) rank += first[i] > key - (i < c);
+#pragma unroll
+        for (int o = 4; o; o >>= 1) rank += __shfl_xor_sync(~0u, rank, o);
+        if (tid % 8 == 0 && key && rank < top_k) {
+            to->id[rank] = ids[c];
             to->weight[rank] = __uint_as_float(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key);
         }
     }
-    __syncthreads();
 }
 
 /* Logits become weights, by one warp. */
@@ -74,6 +74,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid
     const Vector v = vector_at(shared, chunks);
     float *part = vector_end(v, chunks);
     uint8_t *codes = (uint8_t *)(part + GEMV_WARPS * 16);
+    dependency_launch();
     if (a.patient) dependency_wait();
     if (tid == 0 && !idle) {
         barrier_init(&full, 1);
@@ -82,14 +83,15 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid
         bulk_copy(codes, from + (size_t)tile * tile_bytes, tile_bytes, &full);
     }
     dependency_wait();
-    dependency_launch();
-    if (warp == GEMV_WARPS - 1) {
-        const float s = norm_scale(a.m, a.hidden, a.eps);
-        if ((tid & 31) == 0) scale = s;
-    }
+    Norm norm = {};
+    if (warp == GEMV_WARPS - 1) norm = norm_load(a.m, a.hidden);
     vector_load<2>(v, a.m, a.hidden);
     __syncthreads();
     if (idle) return;
+    if (warp == GEMV_WARPS - 1) {
+        const float s = norm_scale(norm, a.m, a.hidden, a.eps);
+        if ((tid & 31) == 0) scale = s;
+    }
     barrier_wait(&full, 0);
     float row0 = 0, row1 = 0;
     for (uint32_t c = warp; c < chunks; c += GEMV_WARPS) {
@@ -118,12 +120,24 @@ cudaError_t cuda_moe_route(const cuda_moe_token *a, bool early, cudaStream_t s)
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(moe_route, shared, allowed);
     const uint32_t busy = (a->experts + 15) / 16 + 1 + a->shared_inter / 8;
-    return e != cudaSuccess ? e : launch(moe_route, max(busy, (uint32_t)TOKEN_BLOCKS), GEMV_THREADS, shared, 1, early, s, *a);
+    return e != cudaSuccess ? e : launch(moe_route, max(busy, (uint32_t)TOKEN_BLOCKS), GEMV_THREADS, shared, early, s, *a);
 }
 
 /* ---- up: gate, up and activation of the chosen experts ---- */
 
-static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_up(const __grid_constant__ cuda_moe_token a, uint32_t each)
+/* A warp beside the others asks for weights, a few tiles ahead of those that are there. */
+static __device__ void up_ask(const cuda_moe_token &a, const Chosen &chosen, uint8_t *to, uint64_t *full, uint32_t first, uint32_t tiles)
+{
+    const uint32_t tile_bytes = a.hidden / CUDA_CHUNK_COLS * CUDA_CHUNK_BYTES(4), blocks = a.inter / 8;
+    for (uint32_t i = 0; i < tiles; i++) {
+        const uint32_t t = first + i;
+        if (i >= UNDER_WAY) barrier_wait(full + i - UNDER_WAY, 0);
+        barrier_expect(full + i, tile_bytes);
+        bulk_copy(to + i * tile_bytes, a.ex_up + ((size_t)chosen.id[t / blocks] * blocks + t % blocks) * tile_bytes, tile_bytes, full + i);
+    }
+}
+
+static __global__ __launch_bounds__(GEMV_THREADS + 32, 2) void moe_up(const __grid_constant__ cuda_moe_token a, uint32_t each)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ uint64_t full[8];
@@ -140,39 +154,42 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_up(const __grid_co
     }
     dependency_wait();
     dependency_launch();        /* after the wait: the next kernel reads the router's logits before its own */
-    choose_experts(&chosen, a.rl, a.experts, a.top_k);
+    if (warp == GEMV_WARPS) {
+        __syncthreads();        /* chosen */
+        if (tid % 32 == 0) up_ask(a, chosen, shared, full, first, tiles);
+        return;
+    }
+    Asked<2> m;
+    Norm norm = {};
+    const float logit = load_now(a.rl + min(tid, a.experts - 1));
+    vector_ask(m, a.m, a.hidden);
+    if (warp == GEMV_WARPS - 1) norm = norm_load(a.m, a.hidden);
+    choose_experts(&chosen, logit, a.experts, a.top_k);
+    __syncthreads();
+    vector_put(v, m, a.hidden);
     if (warp == 0) {
-        if (tid < tiles) {
-            const uint32_t t = first + tid;
-            barrier_expect(full + tid, tile_bytes);
-            bulk_copy(shared + tid * tile_bytes,
-                      a.ex_up + ((size_t)chosen.id[t / blocks] * blocks + t % blocks) * tile_bytes, tile_bytes, full + tid);
-        }
         weigh_experts(&chosen, a.top_k);
         if (blockIdx.x == 0 && tid < a.top_k) a.topi[tid] = chosen.id[tid], a.topw[tid] = chosen.weight[tid];
     }
     if (warp == GEMV_WARPS - 1) {
-        const float s = norm_scale(a.m, a.hidden, a.eps);
+        const float s = norm_scale(norm, a.m, a.hidden, a.eps);
         if ((tid & 31) == 0) scale = s;
     }
-    vector_load<2>(v, a.m, a.hidden);
-    __syncthreads();
+    gemv_sync();
     Fragment f;
     if (warp < chunks) fragment_load(f, v, warp);
     for (uint32_t i = 0; i < tiles; i++) {
+        const uint8_t *chunk = shared + i * tile_bytes + warp * CUDA_CHUNK_BYTES(4);
         barrier_wait(full + i, 0);
         float row0 = 0, row1 = 0;
-        for (uint32_t c = warp; c < chunks; c += GEMV_WARPS) {
-            const uint8_t *chunk = shared + i * tile_bytes + c * CUDA_CHUNK_BYTES(4);
+        if (warp < chunks) {
             Codes q;
             codes_load<true>(q, chunk, chunk + CUDA_CODES);
-            if (c != warp) fragment_load(f, v, c);
             chunk_times(q, f, row0, row1);
-            if (c != warp && c + GEMV_WARPS >= chunks) fragment_load(f, v, warp);
         }
         part_put(part, i, row0, row1);
     }
-    __syncthreads();
+    gemv_sync();
     if (tid < tiles * 8) {
         const uint32_t i = tid / 8, row = tid % 8, t = first + i;
         const float gate = part_sum(part, i, row) * scale, up = part_sum(part, i, row + 8) * scale;
@@ -187,12 +204,29 @@ cudaError_t cuda_moe_up(const cuda_moe_token *a, bool early, cudaStream_t s)
     if (each > 8 || shared > 226 * 1024) return cudaErrorInvalidValue;
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(moe_up, shared, allowed);
-    return e != cudaSuccess ? e : launch(moe_up, TOKEN_BLOCKS, GEMV_THREADS, shared, 1, early, s, *a, each);
+    return e != cudaSuccess ? e : launch(moe_up, TOKEN_BLOCKS, GEMV_THREADS + 32, shared, early, s, *a, each);
 }
 
 /* ---- down: the chosen and the shared expert, the residual, and the next norm ---- */
 
-enum { AT_ONCE = 5 };
+/* What up and route left, of at most 8192 values. */
+static __device__ void down_load(const Vector &v, const cuda_moe_token &a, uint32_t routed, uint32_t units)
+{
+    enum { AT_ONCE = 5 };
+    const float factor[AT_ONCE] = {1.f, 1.f, 1.f, 1.f, 1.f};
+    const uint32_t pairs = units * 64;
+#pragma unroll 1
+    for (uint32_t p0 = threadIdx.x; p0 < pairs; p0 += AT_ONCE * GEMV_THREADS) {
+        float2 f[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const uint32_t p = min(p0 + i * GEMV_THREADS, pairs - 1);
+            const float2 *from = p < routed * 64 ? (const float2 *)a.eh + p : (const float2 *)a.sh + (p - routed * 64);
+            f[i] = __ldcg(from);
+        }
+        vector_put(v, p0, pairs, f, factor);
+    }
+}
 
 static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_constant__ cuda_moe_token a)
 {
@@ -205,6 +239,7 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
     const Vector v = vector_at(shared + units * CUDA_CHUNK_BYTES(4), units);
     float *part = vector_end(v, units);
     const bool idle = blockIdx.x >= blocks;
+    dependency_launch();
     if (a.patient) dependency_wait();
     if (tid == 0 && !idle) {
         barrier_init(full, 1), barrier_init(full + 1, 1);
@@ -218,7 +253,8 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
         if (tid < a.top_k) chosen.id[tid] = __ldcg(a.topi + tid), chosen.weight[tid] = __ldcg(a.topw + tid);
         __syncthreads();
     } else {
-        choose_experts(&chosen, a.rl, a.experts, a.top_k);
+        choose_experts(&chosen, load_now(a.rl + min(tid, a.experts - 1)), a.experts, a.top_k);
+        __syncthreads();
     }
     if (warp == 0 && !idle) {
         const uint32_t bytes = each * CUDA_CHUNK_BYTES(4);
@@ -228,21 +264,12 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
             bulk_copy(shared + tid * bytes, a.ex_down + ((size_t)chosen.id[tid] * blocks + blockIdx.x) * bytes, bytes, full);
         if (!a.chosen) weigh_experts(&chosen, a.top_k);
     }
-    if (!a.chosen) dependency_wait();
-    dependency_launch();
-    for (uint32_t p0 = tid; p0 < units * 64; p0 += AT_ONCE * GEMV_THREADS) {
-        float2 f[AT_ONCE];
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const uint32_t p = p0 + i * GEMV_THREADS;
-            const float2 *from = p < routed * 64 ? (const float2 *)a.eh + p : (const float2 *)a.sh + (p - routed * 64);
-            f[i] = p < units * 64 ? __ldcg(from) : make_float2(0, 0);
-        }
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-            if (p0 + i * GEMV_THREADS < units * 64) vector_put(v, p0 + i * GEMV_THREADS, f[i].x, f[i].y);
-    }
-    const float gate = __ldcg(a.sg);
+    const uint32_t row = blockIdx.x * 16 + tid;
+    const bool adds = tid < 16 && row < a.hidden;
+    const float norm = adds ? a.norm[row] : 0.f;
+    dependency_wait();
+    const float before = adds ? load_now(a.x + row) : 0.f, gate = load_now(a.sg);
+    down_load(v, a, routed, units);
     __syncthreads();
     if (!idle) {
         barrier_wait(full, 0);
@@ -264,12 +291,11 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
     part_put(part, 0, row0, row1);
     __syncthreads();
     if (warp == 0) {
-        const uint32_t row = blockIdx.x * 16 + tid;
         float x = 0;
-        if (tid < 16 && row < a.hidden) {
-            x = __ldcg(a.x + row) + part_sum(part, 0, tid);
+        if (adds) {
+            x = before + part_sum(part, 0, tid);
             a.x[row] = x;
-            a.n[row] = x * a.norm[row];
+            a.n[row] = x * norm;
         }
         norm_tail_put(a.n, a.hidden, x * x);
     }
@@ -282,5 +308,5 @@ cudaError_t cuda_moe_down(const cuda_moe_token *a, bool early, cudaStream_t s)
     if (shared > 226 * 1024) return cudaErrorInvalidValue;
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(moe_down, shared, allowed);
-    return e != cudaSuccess ? e : launch(moe_down, TOKEN_BLOCKS, GEMV_THREADS, shared, 1, early, s, *a);
+    return e != cudaSuccess ? e : launch(moe_down, TOKEN_BLOCKS, GEMV_THREADS, shared, early, s, *a);
 }

@@ -94,6 +94,8 @@ static __global__ __launch_bounds__(256) void adjust(const float *logits, const 
     __shared__ uint64_t keys[32];
     __shared__ double sums[32];
     const Work w = work_at(room, vocab);
+    dependency_launch();
+    dependency_wait();
     const uint32_t n = (uint32_t)lane->n_vocab, each = (n + SLICES - 1) / SLICES;
     const uint32_t begin = blockIdx.x * each, end = min(begin + each, n);
     uint64_t best = 0, raw = 0, fault = 0;
@@ -131,6 +133,8 @@ __device__ inline uint64_t best_of_slices(const Work &w)
 
 static __global__ __launch_bounds__(256) void weigh(const cuda_lane *lane, void *room, uint32_t vocab)
 {
+    dependency_launch();
+    dependency_wait();
     if (is_greedy(lane)) return;
     const Work w = work_at(room, vocab);
     const double most = w.adjusted[min(id_of(best_of_slices(w)), vocab - 1)], temperature = lane->temperature;
@@ -242,11 +246,13 @@ static __device__ uint32_t draw(Deciding &s, const Work &w, const cuda_lane *k, 
     return (uint32_t)s.prefix;
 }
 
-static __global__ __launch_bounds__(THREADS) void choose(const float *logits, const cuda_lane *lane, void *room,
-                                                         int32_t *token, cuda_answer *answer, uint32_t vocab)
+/* moves: what cuda_commit does is done too, and the position moves on by so many; negative: it is not. */
+static __global__ __launch_bounds__(THREADS) void choose(const float *logits, cuda_lane *lane, void *room, int32_t *token,
+                                                         cuda_answer *answer, uint32_t vocab, int32_t moves)
 {
     __shared__ Deciding s;
     const Work w = work_at(room, vocab);
+    dependency_wait();
     const uint32_t n = (uint32_t)lane->n_vocab;
     answer += lane->turn % CUDA_ANSWERS;
     const uint32_t best = min(id_of(best_of_slices(w)), vocab - 1);
@@ -285,8 +291,10 @@ static __global__ __launch_bounds__(THREADS) void choose(const float *logits, co
             answer->top_logprob[t] = top ? (float)(logits[id_of(top)] - normaliser) : -CUDART_INF_F;
         }
     }
+    __syncthreads();            /* everyone has read the lane */
     if (threadIdx.x == 0) {
-        *token = (int32_t)chosen;
+        if (token) *token = (int32_t)chosen;
+        if (moves >= 0) lane->position += (uint32_t)moves, lane->turn++, lane->token = (int32_t)chosen;
         answer->fault = fault != 0x7fffffff ? CUDA_NOT_A_NUMBER : nothing ? CUDA_NOTHING_ALLOWED : CUDA_FINE;
         answer->fault_token = fault;
         answer->logprob = (float)(__ldcg(logits + chosen) - normaliser);
@@ -294,18 +302,16 @@ static __global__ __launch_bounds__(THREADS) void choose(const float *logits, co
     }
 }
 
-cudaError_t cuda_pick(const float *logits, const cuda_lane *lane, void *work, int32_t *token, cuda_answer *answer,
-                      uint32_t vocab, cudaStream_t s)
+cudaError_t cuda_pick(const float *logits, cuda_lane *lane, void *work, int32_t *token, cuda_answer *answer, uint32_t vocab,
+                      int32_t moves, bool early, cudaStream_t s)
 {
     static size_t allowed[3];
     cudaError_t e = allow_shared(adjust, 0, allowed[0]);
     if (e == cudaSuccess) e = allow_shared(weigh, 0, allowed[1]);
     if (e == cudaSuccess) e = allow_shared(choose, 0, allowed[2]);
-    if (e != cudaSuccess) return e;
-    adjust<<<SLICES, 256, 0, s>>>(logits, lane, work, vocab);
-    weigh<<<SLICES, 256, 0, s>>>(lane, work, vocab);
-    choose<<<1, THREADS, 0, s>>>(logits, lane, work, token, answer, vocab);
-    return cudaGetLastError();
+    if (e == cudaSuccess) e = launch(adjust, SLICES, 256, 0, early, s, logits, lane, work, vocab);
+    if (e == cudaSuccess) e = launch(weigh, SLICES, 256, 0, early, s, lane, work, vocab);
+    return e != cudaSuccess ? e : launch(choose, 1, THREADS, 0, early, s, logits, lane, work, token, answer, vocab, moves);
 }
 
 /* A block a position. */
