@@ -28,7 +28,7 @@ $(BUILD)/build.ninja: CMakeLists.txt
 	@cmake -S . -B $(BUILD) -G Ninja -DLILY_PYTHON=$(abspath $(PYTHON)) $(CMAKE_FLAGS)
 
 setup:  ## install what a build needs (apt or Homebrew)
-	@tools/setup.sh build
+	@tools/setup.sh $(if $(filter cuda,$(DEVICE)),cuda,build)
 
 setup-test:  ## install what the tests need too
 	@tools/setup.sh test

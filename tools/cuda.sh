@@ -10,6 +10,10 @@ for nvcc in "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc "$build/cuda/n
         exit 0
     fi
 done
+python3 -c 'import ensurepip, venv' 2>/dev/null || {
+    echo "cuda: python3 with venv is needed to fetch nvcc: run 'make setup DEVICE=cuda' once, or install a CUDA toolkit" >&2
+    exit 1
+}
 echo "nvcc: fetching $version from PyPI into $build/cuda"
 python3 -m venv "$build/cuda-venv"
 "$build/cuda-venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$build/cuda" \

@@ -1,18 +1,21 @@
 #!/bin/sh
-# Installs what is missing to build (setup.sh build) or to test (setup.sh test), with apt or Homebrew.
+# Installs what is missing to build (setup.sh build), to fetch a compiler for the cuda device too (setup.sh cuda), or to
+# test (setup.sh test), with apt or Homebrew.
 # Asks the package manager for nothing when everything is there.
 set -eu
 
 debian_build="gcc g++ make cmake ninja-build pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
   libmicrohttpd-dev libedit-dev libcmocka-dev curl jq ca-certificates"
 debian_test="python3 python3-venv git chromium chromium-driver haproxy groff-base zsh fish"
+debian_cuda="python3 python3-venv"
 brew_build="cmake ninja pkg-config jansson pcre2 utf8proc libmicrohttpd libedit cmocka jq"
 brew_test="python@3 haproxy groff zsh fish"
 
 case "${1:-build}" in
 build) debian="$debian_build"; brew="$brew_build" ;;
+cuda) debian="$debian_build $debian_cuda"; brew="$brew_build" ;;
 test) debian="$debian_build $debian_test"; brew="$brew_build $brew_test" ;;
-*) echo "usage: setup.sh build|test" >&2; exit 2 ;;
+*) echo "usage: setup.sh build|cuda|test" >&2; exit 2 ;;
 esac
 
 as_root() {
