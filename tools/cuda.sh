@@ -20,4 +20,5 @@ python3 -m venv "$build/cuda-venv"
     "nvidia-cuda-nvcc==$version.*" "nvidia-cuda-crt==$version.*" "nvidia-nvvm==$version.*" \
     "nvidia-cuda-runtime==$version.*" "nvidia-cuda-cccl==$version.*"
 rm -rf "$build/cuda-venv"
+ln -sfn lib "$build/cuda/nvidia/cu13/lib64"        # where nvcc looks for the runtime that it links
 test -x "$build/cuda/nvidia/cu13/bin/nvcc"
