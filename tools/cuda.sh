@@ -1,11 +1,11 @@
 #!/bin/sh
-# tools/cuda.sh BUILD: an nvcc for the cuda device.  Takes the one that is installed, else puts NVIDIA's packages from
-# PyPI into BUILD/cuda, where cmake/cuda.cmake looks.
+# tools/cuda.sh BUILD [fetch]: an nvcc for the cuda device.  Takes the one that is installed, else (or with `fetch`) puts
+# NVIDIA's packages from PyPI into BUILD/cuda, where cmake/cuda.cmake looks.
 set -eu
 build=$1
 version=13.0
 for nvcc in "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc "$build/cuda/nvidia/cu13/bin/nvcc"; do
-    if [ -x "$nvcc" ]; then
+    if [ "${2:-}" != fetch ] && [ -x "$nvcc" ]; then
         echo "nvcc: $nvcc"
         exit 0
     fi
