@@ -89,10 +89,11 @@ lily_plan_device lily_loaded_device(const lily_loaded *m)
 }
 
 /* Before anything is planned for a model that will run. */
-static int prove_rows(lily_loaded *m, lily_err *e)
+static int prove_rows(lily_loaded *m, const lily_engine_options *o, lily_err *e)
 {
     const lily_prove_ask ask = {m->chunk, m->context, m->ablated};
     if (m->ops == &lily_dev_ref || (m->ablated & lily_bit(ABLATE_SELF_PROOF))) return LILY_OK;
+    tell(o, "proving rows", 0.3);
     return lily_prove(m->ops, m->dev, m->model, &ask, m->refused, e);
 }
 
@@ -229,7 +230,7 @@ int lily_load(lily_loaded *m, const lily_engine_options *o, enum lily_load_depth
     TRY_TO(failed, choose_sizes(m, o, e));
     TRY_TO(failed, open_device(m, o, depth, e));
     set_chunk(m, first_chunk(m, o));
-    if (depth == LILY_LOAD_FULL) TRY_TO(failed, prove_rows(m, e));
+    if (depth == LILY_LOAD_FULL) TRY_TO(failed, prove_rows(m, o, e));
     TRY_TO(failed, lily_plan_memory(m, o, e));
     if (depth != LILY_LOAD_CHECK)
         TRY_TO(failed, lily_token_trie_new(&m->trie, m->tokenizer, m->config->eos, m->config->n_eos, e));
