@@ -56,7 +56,6 @@ struct Feed {
     const uint16_t *page, *next;        /* of the tile whose values come next, and of the one behind it */
     size_t at[2];                       /* a thread's first element of the head's keys and values in a page */
     uint32_t end, position;             /* tiles that are asked for; the newest row, which is nowhere yet */
-    bool on;
     uint32_t row, row_step, step;       /* a thread's rows in a tile; elements from a piece to the next */
     uint16_t *to[PIECES];               /* where they go in the first tile of the ring of keys */
 };
@@ -68,7 +67,6 @@ static __device__ Feed feed_of(const cuda_attention &a, uint32_t head, uint32_t 
     Feed f;
     f.pages = a.lane->pages;
     f.page = NULL;
-    f.on = true;
     f.next = f.pages[first / PAGE_TILES];
     f.end = end;
     f.position = position;
@@ -88,7 +86,6 @@ static __device__ Feed feed_of(const cuda_attention &a, uint32_t head, uint32_t 
 /* at: of the tile's place in the ring, in elements from the first of the keys. */
 template <int WHICH> static __device__ void feed(Feed &f, uint32_t at, uint32_t tile)
 {
-    if (!f.on) return;
     if (tile < f.end) {
         if (WHICH == KEYS) {
             f.page = f.next;
@@ -160,12 +157,12 @@ __device__ inline void put_head(uint16_t *to, const float (&x)[8])
 /* Warp w has query head w, and in the block with the newest position warps 0 and 1 its key and value, which go into shared
  * memory and to `row` of the cache's keys and that of its values. */
 template <int DEPTH>
-static __device__ void prepare(Token<DEPTH> &t, const cuda_attention &a, const Lane &l, uint32_t head, uint16_t *row, bool real)
+static __device__ void prepare(Token<DEPTH> &t, const cuda_attention &a, const Lane &l, uint32_t head, uint16_t *row)
 {
     const uint32_t warp = threadIdx.x >> 5;
-    float x[8] = {}, y[8] = {};
-    if (real && row && warp <= VALUES) head_load(y, (warp == KEYS ? a.kp : a.vp) + head * DIM);
-    if (real) head_load(x, a.qg + (size_t)(head * SHARE + warp) * 2 * DIM);
+    float x[8], y[8] = {};
+    if (row && warp <= VALUES) head_load(y, (warp == KEYS ? a.kp : a.vp) + head * DIM);
+    head_load(x, a.qg + (size_t)(head * SHARE + warp) * 2 * DIM);
     norm_rotate(x, l.weight[0], l, a.eps);
     put_head(t.q[warp], x);
 #pragma unroll
@@ -174,7 +171,7 @@ static __device__ void prepare(Token<DEPTH> &t, const cuda_attention &a, const L
     if (!row || warp > VALUES) return;
     if (warp == KEYS) norm_rotate(y, l.weight[1], l, a.eps);
     put_head(t.newest[warp], y);
-    if (real && blockIdx.z == 0) put_head(row + (size_t)warp * a.kv_heads * CUDA_PAGE * DIM, y);
+    if (blockIdx.z == 0) put_head(row + (size_t)warp * a.kv_heads * CUDA_PAGE * DIM, y);
     __syncwarp();
 }
 
@@ -293,6 +290,36 @@ template <int DEPTH> static __device__ void put_newest(Token<DEPTH> &t, uint32_t
     if (which <= VALUES) *(uint4 *)piece_at(t.ring[which][slot], row, piece) = *(const uint4 *)&t.newest[which][piece * 8];
 }
 
+/* The block's tiles from `first` on, whose keys are there. */
+template <int DEPTH>
+static __device__ void take_tiles(Running &r, Token<DEPTH> &t, Feed &f, const Places &places, uint32_t first, bool newest)
+{
+    constexpr uint32_t TILE_BYTES = TILE * DIM * sizeof(uint16_t);
+    uint32_t slot = 0, before = DEPTH - 1, tile = first;        /* places of this tile, and of the one before it */
+    uint4 q[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) q[i] = ldmatrix(places.query + 32 * i);
+    r = {};
+    r.most = -CUDART_INF_F;
+#pragma unroll 1
+    for (;;) {
+        feed<VALUES>(f, (DEPTH + before) * TILE * DIM, tile + DEPTH - 1);
+        put_scores(places.score, q, places.keys + slot * TILE_BYTES);
+        async_wait<2 * (DEPTH - 1)>();
+        __syncthreads();        /* scores and values are there, and all have done with the keys */
+        feed<KEYS>(f, slot * TILE * DIM, tile + DEPTH);
+        uint32_t weights[4];
+        take_weights(r, weights, t.score, f.position + 1 - tile * TILE);
+        add_values(r, weights, places.values + slot * TILE_BYTES);
+        if (++tile == f.end) break;
+        before = slot;
+        slot = slot == DEPTH - 1 ? 0 : slot + 1;
+        if (newest && tile == f.end - 1) put_newest(t, slot, f.position % TILE);
+        async_wait<2 * (DEPTH - 1)>();
+        __syncthreads();        /* the next keys are there, and all have done with the values */
+    }
+}
+
 /* work: [q_heads][SPLITS][DIM], then [q_heads][SPLITS][2]: largest score, sum */
 size_t cuda_attend_token_room(uint32_t q_heads) { return (size_t)q_heads * SPLITS * (DIM + 2) * sizeof(float); }
 
@@ -376,43 +403,14 @@ template <int DEPTH> static __global__ __launch_bounds__(THREADS, 2) void attend
         row = f.pages[position / CUDA_PAGE] + (((size_t)a.layer * 2 * a.kv_heads + head) * CUDA_PAGE + position % CUDA_PAGE) * DIM;
     const Lane l = lane_of(t, a, ahead, position);
     const Places places = places_of(t);
+    dependency_wait();
+    dependency_launch();        /* after the wait: the join reads the gate before its own */
+    prepare(t, a, l, head, row);
+    if (row && first == end - 1) put_newest(t, 0, position % TILE);
+    async_wait<2 * (DEPTH - 1)>();
+    __syncthreads();
     Running r;
-    /* Twice: the kernels of a token push each other's instructions out of the multiprocessor's cache, so a first round
-     * brings them back while there is time, with one tile of what lies in the last place of the ring, and leaves nothing. */
-#pragma unroll 1
-    for (int round = 0; round < 2; round++) {
-        if (round) dependency_wait();
-        if (round) dependency_launch();
-        f.on = round;
-        prepare(t, a, l, head, row, round);
-        if (round && row && first == end - 1) put_newest(t, 0, position % TILE);
-        if (round) async_wait<2 * (DEPTH - 1)>();
-        __syncthreads();
-        uint4 q[8];
-#pragma unroll
-        for (int i = 0; i < 8; i++) q[i] = ldmatrix(places.query + 32 * i);
-        r = {};
-        r.most = -CUDART_INF_F;
-        uint32_t slot = round ? 0 : DEPTH - 1, before = DEPTH - 1, tile = first;    /* places of this tile, and of the one before it */
-#pragma unroll 1
-        for (;;) {
-            /* Its keys are there, and all have done with the values before. */
-            feed<VALUES>(f, (DEPTH + before) * TILE * DIM, tile + DEPTH - 1);
-            put_scores(places.score, q, places.keys + (round ? slot : DEPTH + slot) * TILE * DIM * 2);
-            if (round) async_wait<2 * (DEPTH - 1)>();
-            __syncthreads();    /* scores and values are there, and all have done with the keys */
-            feed<KEYS>(f, slot * TILE * DIM, tile + DEPTH);
-            uint32_t weights[4];
-            take_weights(r, weights, t.score, position + 1 - tile * TILE);
-            add_values(r, weights, places.values + slot * TILE * DIM * 2);
-            if (++tile == end || !round) break;
-            before = slot;
-            slot = slot == DEPTH - 1 ? 0 : slot + 1;
-            if (row && tile == end - 1) put_newest(t, slot, position % TILE);
-            async_wait<2 * (DEPTH - 1)>();
-            __syncthreads();
-        }
-    }
+    take_tiles(r, t, f, places, first, row != NULL);
     put_result(r, a, head, split);
 }
 
@@ -427,40 +425,37 @@ static __global__ __launch_bounds__(THREADS) void attend_join(const __grid_const
     /* Older than the splits.  The lane's column is that which it will have in the end. */
     const float gate = sigmoidf(__ldcg(a.qg + ((size_t)2 * h + 1) * DIM + column + (lane >> 3)));
     const bool works = unit < a.q_heads * (DIM / 4);
-#pragma unroll 1
-    for (int round = 0; round < 2; round++) {       /* the first for the instructions, as above */
-        if (round) dependency_wait();
-        if (round) dependency_launch();
-        float2 end[JOIN_EACH];
-        float4 x[JOIN_EACH], out = {};
-        float top = -CUDART_INF_F, sum = 0;
+    dependency_wait();
+    dependency_launch();
+    float2 end[JOIN_EACH];
+    float4 x[JOIN_EACH], out = {};
+    float top = -CUDART_INF_F, sum = 0;
 #pragma unroll
-        for (int i = 0; i < JOIN_EACH; i++) {
-            const uint32_t split = lane + 32 * i;
-            const bool live = round && works && split * each < tiles;
-            end[i] = live ? __ldcg((const float2 *)ends + split) : make_float2(-CUDART_INF_F, 0);
-            x[i] = live ? __ldcg((const float4 *)(work + (size_t)split * DIM)) : make_float4(0, 0, 0, 0);
-        }
-#pragma unroll
-        for (int i = 0; i < JOIN_EACH; i++) top = fmaxf(top, end[i].x);
-        top = warp_max(top);
-#pragma unroll
-        for (int i = 0; i < JOIN_EACH; i++) {
-            const float keep = power_of_two(end[i].x - top);
-            sum += keep * end[i].y;
-            out.x += keep * x[i].x, out.y += keep * x[i].y, out.z += keep * x[i].z, out.w += keep * x[i].w;
-        }
-        /* Half of the columns go to the other half of the lanes, twice. */
-        const bool upper = lane & 16, odd = lane & 8;
-        const float c = (upper ? out.z : out.x) + __shfl_xor_sync(~0u, upper ? out.x : out.z, 16);
-        const float d = (upper ? out.w : out.y) + __shfl_xor_sync(~0u, upper ? out.y : out.w, 16);
-        float mine = (odd ? d : c) + __shfl_xor_sync(~0u, odd ? c : d, 8);
-#pragma unroll
-        for (int o = 4; o; o >>= 1) mine += __shfl_xor_sync(~0u, mine, o);
-        sum = warp_sum(sum);
-        if (round && works && (lane & 7) == 0)
-            store_act(a.aog, h * DIM + column + (lane >> 3), __fdividef(mine, sum) * gate, a.half);
+    for (int i = 0; i < JOIN_EACH; i++) {
+        const uint32_t split = lane + 32 * i;
+        const bool live = works && split * each < tiles;
+        end[i] = live ? __ldcg((const float2 *)ends + split) : make_float2(-CUDART_INF_F, 0);
+        x[i] = live ? __ldcg((const float4 *)(work + (size_t)split * DIM)) : make_float4(0, 0, 0, 0);
     }
+#pragma unroll
+    for (int i = 0; i < JOIN_EACH; i++) top = fmaxf(top, end[i].x);
+    top = warp_max(top);
+#pragma unroll
+    for (int i = 0; i < JOIN_EACH; i++) {
+        const float keep = power_of_two(end[i].x - top);
+        sum += keep * end[i].y;
+        out.x += keep * x[i].x, out.y += keep * x[i].y, out.z += keep * x[i].z, out.w += keep * x[i].w;
+    }
+    /* Half of the columns go to the other half of the lanes, twice. */
+    const bool upper = lane & 16, odd = lane & 8;
+    const float c = (upper ? out.z : out.x) + __shfl_xor_sync(~0u, upper ? out.x : out.z, 16);
+    const float d = (upper ? out.w : out.y) + __shfl_xor_sync(~0u, upper ? out.y : out.w, 16);
+    float mine = (odd ? d : c) + __shfl_xor_sync(~0u, odd ? c : d, 8);
+#pragma unroll
+    for (int o = 4; o; o >>= 1) mine += __shfl_xor_sync(~0u, mine, o);
+    sum = warp_sum(sum);
+    if (works && (lane & 7) == 0)
+        store_act(a.aog, h * DIM + column + (lane >> 3), __fdividef(mine, sum) * gate, a.half);
 }
 
 template <int DEPTH> static cudaError_t launch_split(const cuda_attention *a, bool early, cudaStream_t s)
