@@ -1,6 +1,8 @@
-/* prefill_delta.cu - the delta rule of many tokens: the register-resident scan against blocks on tensor cores.  Random
- * data with keys that have a common part; outputs, the state behind and marks are checked against the recurrence in
+/* prefill_delta.cu - the delta rule of many tokens: the register-resident scan against blocks of tokens as products of
+ * warps and of warpgroups.  Random data with keys that have a common part; outputs, the state behind and marks are checked against the recurrence in
  * double for some rows.  One JSON line a result. */
+#include <cuda_fp16.h>
+
 #include "bench.cuh"
 #include "device/cuda/kernels/kernels.h"
 
@@ -31,6 +33,13 @@ static __global__ void fill_gates(float *g, uint32_t tokens)
     const float strength = h % 4 == 0 ? 2.f : h % 4 == 1 ? 0.3f : h % 4 == 2 ? 0.02f : 0.001f, n = normal(500 + i);
     g[(size_t)t * 2 * VALUES + h] = 1.f / (1.f + expf(-normal(900000 + i)));
     g[(size_t)t * 2 * VALUES + VALUES + h] = expf(-strength * n * n);
+}
+
+/* What cuda_delta_wgmma takes. */
+static __global__ void halve(const float *from, size_t stride, size_t at, uint16_t *to, size_t width, size_t rows)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < width * rows; i += (size_t)gridDim.x * blockDim.x)
+        to[i] = __half_as_ushort(__float2half_rn(from[i / width * stride + at + i % width]));
 }
 
 struct Errors {
@@ -74,12 +83,15 @@ static void run_length(uint32_t tokens, uint32_t mark_at, int rounds)
     const size_t state = (size_t)VALUES * HEAD * HEAD;
     Buffer<float> qk((size_t)tokens * 2 * KEY_WIDTH), u((size_t)tokens * WIDTH), g((size_t)tokens * 2 * VALUES), dn((size_t)tokens * VALUES * HEAD),
         before(state), now(state), mark(state);
-    Buffer<uint8_t> work(cuda_delta_chunk_room(tokens, KEYS, VALUES));
+    Buffer<uint8_t> work(std::max(cuda_delta_chunk_room(tokens, KEYS, VALUES), cuda_delta_wgmma_room(tokens, KEYS, VALUES)));
+    Buffer<uint16_t> half_qk(qk.n), half_v((size_t)tokens * VALUES * HEAD);
     Buffer<cuda_lane> lane(1);
     fill_keys<<<(tokens * 2 * KEYS + 7) / 8, 256>>>(qk.p, tokens);
     fill_gates<<<(tokens * VALUES + 255) / 256, 256>>>(g.p, tokens);
     fill_normal_float<<<1024, 256>>>(u.p, u.n, 31337, 1.f);
     fill_normal_float<<<1024, 256>>>(before.p, before.n, 4242, 0.1f);
+    halve<<<1024, 256>>>(qk.p, 2 * KEY_WIDTH, 0, half_qk.p, 2 * KEY_WIDTH, tokens);
+    halve<<<1024, 256>>>(u.p, WIDTH, 2 * KEY_WIDTH, half_v.p, (size_t)VALUES * HEAD, tokens);
     cuda_lane l = {};
     l.recurrent = now.p;
     l.mark[0] = mark.p;
@@ -88,10 +100,11 @@ static void run_length(uint32_t tokens, uint32_t mark_at, int rounds)
     lane.set({l});
     cuda_delta d = {};
     d.lane = lane.p;
-    d.u = u.p, d.qk = qk.p, d.g = g.p, d.dn = dn.p;
+    d.u = u.p, d.qk = qk.p, d.half_qk = half_qk.p, d.half_v = half_v.p, d.g = g.p, d.dn = dn.p;
     d.tokens = tokens, d.k_heads = KEYS, d.v_heads = VALUES, d.dk = d.dv = HEAD, d.taps = 4;
     std::vector<Way> ways = {{"scan", [=] { CK(cuda_gdn(&d, stream)); }, {}},
-                             {"blocks", [=, &work] { CK(cuda_delta_chunk(&d, work.p, stream)); }, {}}};
+                             {"blocks", [=, &work] { CK(cuda_delta_chunk(&d, work.p, stream)); }, {}},
+                             {"warpgroups", [=, &work] { CK(cuda_delta_wgmma(&d, work.p, stream)); }, {}}};
     std::vector<Errors> errors;
     const std::vector<float> h_qk = qk.get(0, qk.n), h_u = u.get(0, u.n), h_g = g.get(0, g.n), h_before = before.get(0, state);
     for (Way &w : ways) {

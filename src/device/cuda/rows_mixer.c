@@ -52,6 +52,7 @@ static cuda_delta delta_of(const cuda_run *r, uint16_t layer)
                         .dk = c->lin_k_dim,
                         .dv = c->lin_v_dim,
                         .taps = c->conv_kernel,
+                        .hopper = r->dev->hopper,
                         .eps = c->eps,
                         .half = r->half};
 }
@@ -92,7 +93,9 @@ int cuda_row_scan_many(cuda_run *r, uint16_t layer, lily_err *e)
 
 size_t cuda_blocks_workspace(const lily_dev *d, const lily_config *c, uint32_t tokens, uint32_t context)
 {
-    return cuda_scan_workspace(d, c, tokens, context) + cuda_delta_chunk_room(tokens, c->lin_k_heads, c->lin_v_heads);
+    const size_t blocks = d->hopper ? cuda_delta_wgmma_room(tokens, c->lin_k_heads, c->lin_v_heads)
+                                    : cuda_delta_chunk_room(tokens, c->lin_k_heads, c->lin_v_heads);
+    return cuda_scan_workspace(d, c, tokens, context) + blocks;
 }
 
 int cuda_row_scan_blocks(cuda_run *r, uint16_t layer, lily_err *e)

@@ -17,6 +17,14 @@ __device__ inline uint32_t pack_bf16(float lo, float hi)
     return *reinterpret_cast<uint32_t *>(&p);
 }
 
+/* Two fp16; what is too large becomes 65,504. */
+__device__ inline uint32_t pack_half(float low, float high)
+{
+    uint32_t r;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
 /* Element i of an activation slot. */
 __device__ inline float load_act(const void *p, size_t i, bool half)
 {

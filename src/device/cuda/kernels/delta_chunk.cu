@@ -7,8 +7,6 @@
  * state in a thread block's registers (delta_blocks).  Operands are fp16, which has eight times the precision of bf16; all of
  * them but V and what comes of it are below 1 or not much above, and those saturate at 65,504.  Sums are float.
  * A block ends early where the state is to be kept (marks). */
-#include <cuda_fp16.h>
-
 #include "device/cuda/kernels/common.cuh"
 
 namespace {
@@ -77,12 +75,6 @@ __device__ inline void load_a_turned(uint32_t (&r)[4], const uint16_t *at, uint3
 {
     const uint32_t lane = threadIdx.x & 31;
     load4_turned(r, at + ((lane & 7) + (lane >> 4) * 8) * stride + (lane >> 3 & 1) * 8);
-}
-__device__ inline uint32_t pack_half(float low, float high)
-{
-    uint32_t r;
-    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    return r;
 }
 __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {

@@ -27,7 +27,16 @@ __device__ inline float4 window_step(Window &w, const float4 &x)
     return u;
 }
 
-static __global__ __launch_bounds__(256) void delta_prepare(const __grid_constant__ cuda_delta d, uint32_t width)
+/* Four channels of a token, as float or, HALF, as fp16. */
+template <bool HALF> __device__ inline void put4(float *wide, uint16_t *half, size_t at, const float4 &v)
+{
+    if (HALF)
+        *(uint2 *)(half + at) = make_uint2(pack_half(v.x, v.y), pack_half(v.z, v.w));
+    else
+        *(float4 *)(wide + at) = v;
+}
+
+template <bool HALF> static __global__ __launch_bounds__(256) void delta_prepare(const __grid_constant__ cuda_delta d, uint32_t width)
 {
     const uint32_t lane = threadIdx.x & 31, head = blockIdx.x * 8 + (threadIdx.x >> 5), t0 = blockIdx.y * RUN;
     if (head * HEAD >= width) return;
@@ -54,13 +63,14 @@ static __global__ __launch_bounds__(256) void delta_prepare(const __grid_constan
             if ((uint32_t)i >= n) break;
             const float4 u = window_step(w, x[i]);
             const float r = rsqrtf(warp_sum(u.x * u.x + u.y * u.y + u.z * u.z + u.w * u.w) + 1e-6f) * scale;
-            *(float4 *)(d.qk + (size_t)(t0 + i) * 2 * key_width + channel) = make_float4(u.x * r, u.y * r, u.z * r, u.w * r);
+            put4<HALF>(d.qk, d.half_qk, (size_t)(t0 + i) * 2 * key_width + channel, make_float4(u.x * r, u.y * r, u.z * r, u.w * r));
         }
         return;
     }
+    const uint32_t row = HALF ? width - 2 * key_width : width, at_value = HALF ? channel - 2 * key_width : channel;
 #pragma unroll
     for (int i = 0; i < RUN; i++)
-        if ((uint32_t)i < n) *(float4 *)(d.u + (size_t)(t0 + i) * width + channel) = window_step(w, x[i]);
+        if ((uint32_t)i < n) put4<HALF>(d.u, d.half_v, (size_t)(t0 + i) * row + at_value, window_step(w, x[i]));
     if (lane >= n) return;
     const uint32_t h = head - 2 * d.k_heads;
     const size_t at = (size_t)(t0 + lane) * 2 * d.v_heads + h;
@@ -238,10 +248,15 @@ cudaError_t cuda_delta_many(const cuda_delta *given, float *work, void *blocks, 
     d.qk = d.u + aligned((size_t)d.tokens * width);
     d.g = d.qk + aligned((size_t)d.tokens * 2 * d.k_heads * HEAD);
     d.dn = d.g + aligned((size_t)d.tokens * 2 * d.v_heads);
-    delta_prepare<<<dim3(ceil_div(width, 8 * HEAD), ceil_div(d.tokens, RUN)), 256, 0, s>>>(d, width);
+    d.half_qk = (uint16_t *)d.qk;
+    d.half_v = (uint16_t *)d.u;
+    const bool in_blocks = blocks && d.tokens >= LEAST_BLOCKS, by_warpgroup = in_blocks && d.hopper;
+    (by_warpgroup ? delta_prepare<true> : delta_prepare<false>)<<<dim3(ceil_div(width, 8 * HEAD), ceil_div(d.tokens, RUN)), 256, 0, s>>>(d, width);
     cudaError_t e = cuda_save_tails(&d, s);
     if (e != cudaSuccess) return e;
-    if (blocks && d.tokens >= LEAST_BLOCKS)
+    if (by_warpgroup)
+        e = cuda_delta_wgmma(&d, blocks, s);
+    else if (in_blocks)
         e = cuda_delta_chunk(&d, blocks, s);
     else if (d.through_memory)
         delta_scan<false><<<d.v_heads * 4, THREADS, 0, s>>>(d, width);

@@ -165,11 +165,13 @@ typedef struct cuda_delta {
     const float *conv, *decay, *dt_bias, *norm;
     const float *qkv, *z, *ba;  /* slots */
     float *u, *qk, *g, *dn;
+    uint16_t *half_qk, *half_v; /* cuda_delta_wgmma's instead of qk and u: fp16 [t][q, k][k_heads][128], [t][v_heads][128] */
     void *dng;
     float *squares;             /* [v_heads][CUDA_QUARTERS], of cuda_delta_token */
     uint32_t tokens, k_heads, v_heads, dk, dv, taps;
     float eps;
     bool half;                  /* dng is bf16 */
+    bool hopper;                /* the card has warpgroup products */
     bool through_memory;        /* cuda_delta_many, token by token: the state leaves registers again and again */
 } cuda_delta;
 cudaError_t cuda_conv(const cuda_delta *, cudaStream_t);
@@ -190,6 +192,9 @@ cudaError_t cuda_delta_token(const cuda_delta *, bool early, cudaStream_t);
 size_t cuda_delta_chunk_room(uint32_t tokens, uint32_t k_heads, uint32_t v_heads);
 size_t cuda_delta_chunk_shared(void);       /* bytes of shared memory that a block takes */
 cudaError_t cuda_delta_chunk(const cuda_delta *, void *work, cudaStream_t);
+/* The same on Hopper, from half_qk, half_v and g. */
+size_t cuda_delta_wgmma_room(uint32_t tokens, uint32_t k_heads, uint32_t v_heads);
+cudaError_t cuda_delta_wgmma(const cuda_delta *, void *work, cudaStream_t);
 
 /* ---- attention ---- */
 

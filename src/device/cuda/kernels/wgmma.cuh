@@ -52,6 +52,18 @@ template <int R> __device__ inline void wgmma_64(float (&d)[R], const uint32_t (
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 
+template <int R> __device__ inline void wgmma_96(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %53, 0;"
+                 "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {"
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
+                     "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,"
+                     "%46,%47"
+                 "}, {%48,%49,%50,%51}, %52, p, 1, 1, 0; }"
+                 : D8(0), D8(8), D8(16), D8(24), D8(32), D8(40)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
 template <int R> __device__ inline void wgmma_128(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int add)
 {
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %69, 0;"
@@ -106,6 +118,18 @@ __device__ inline void wgmma_shared_64(float (&d)[32], uint64_t a, uint64_t b, i
                  : "l"(a), "l"(b), "r"(add));
 }
 
+/* The same of fp16; TURNED: b's rows are the sum's, 16 of them, and its 64 columns are results. */
+template <int TURNED> __device__ inline void wgmma_half_64(float (&d)[32], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0;"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
+                     "%24,%25,%26,%27,%28,%29,%30,%31"
+                 "}, %32, %33, p, 1, 1, 0, %35; }"
+                 : D8(0), D8(8), D8(16), D8(24)
+                 : "l"(a), "l"(b), "r"(add), "n"(TURNED));
+}
+
 /* 16 rows of 256 columns in shared memory: panels of 64 columns, the descriptor's first stride apart. */
 __device__ inline void wgmma_turned_256(float (&d)[128], const uint32_t (&a)[4], uint64_t b, int add)
 {
@@ -132,6 +156,7 @@ template <int N, int R> __device__ inline void wgmma(float (&d)[R], const uint32
     if constexpr (N == 16) wgmma_16(d, a, b, add);
     else if constexpr (N == 32) wgmma_32(d, a, b, add);
     else if constexpr (N == 64) wgmma_64(d, a, b, add);
+    else if constexpr (N == 96) wgmma_96(d, a, b, add);
     else if constexpr (N == 128) wgmma_128(d, a, b, add);
     else if constexpr (N == 192) wgmma_192(d, a, b, add);
     else wgmma_256(d, a, b, add);
