@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "device/cuda/cuda.h"
 
 const char *const gpu_models[N_MODELS] = {TINY, ODD, DEMO};
 
@@ -24,6 +25,16 @@ void gpu_or_skip(void)
     assert_int_equal(rc, LILY_UNSUPPORTED);
     print_message("skipped: %s\n", e.text);
     skip();
+}
+
+bool gpu_is_hopper(void)
+{
+    lily_err e;
+    lily_dev *d;
+    check_ok(lily_dev_cuda.open(&d, &(lily_dev_options){.which = gpu_variant}, &e), &e);
+    const bool hopper = d->hopper;
+    lily_dev_cuda.close(d);
+    return hopper;
 }
 
 void gpu_tokens(const opened *o, int32_t *tokens, uint32_t n)

@@ -17,6 +17,9 @@ extern const char *gpu_variant;
 /* skip() when the device does not open, with the reason; else goes on. */
 void gpu_or_skip(void);
 
+/* Whether rows and kernels that only Hopper has are taken. */
+bool gpu_is_hopper(void);
+
 void gpu_tokens(const opened *o, int32_t *tokens, uint32_t n);
 /* One run, prefill or decode, of any device; its logits after the last token, to be freed by lily_free. */
 float *gpu_run(session *s, lily_lane lane, bool decode, lily_done *done);

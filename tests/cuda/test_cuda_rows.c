@@ -122,11 +122,14 @@ static void layers_agree_with_ref(void **state)
                             lily_bit(SLOT_ED) | lily_bit(SLOT_SD) | lily_bit(SLOT_SG) | lily_bit(SLOT_MIX);
     const uint64_t inside_prompts = lily_bit(SLOT_EGU) | lily_bit(SLOT_SGU);
     const uint64_t experts = lily_bit(SLOT_RL) | lily_bit(SLOT_TOPI) | lily_bit(SLOT_TOPW) | lily_bit(SLOT_EH) | lily_bit(SLOT_SH);
+    uint64_t controls = lily_bit(ABLATE_TILE_SELECT) | lily_bit(ABLATE_DEVICE_ROUTING);
+    if (gpu_is_hopper()) controls |= lily_bit(ABLATE_FUSED_DEQUANT);
     for (int m = 0; m < N_MODELS; m++)
         for (uint32_t layer = 0; layer <= 3; layer += 3) {
             check_layer(gpu_models[m], layer, 0, scratch_slots() & ~inside & ~experts, false, "fused");
             check_layer(gpu_models[m], layer, 0, scratch_slots() & ~inside_prompts, true, "experts in three rows");
             check_layer(gpu_models[m], layer, all_switches(), scratch_slots(), true, "single");
+            check_layer(gpu_models[m], layer, controls, scratch_slots() & ~inside_prompts, true, "controls");
         }
     gpu_settle();
 }
@@ -186,7 +189,7 @@ static apart read_prompt(const opened *o, uint64_t without, const int32_t *token
     return r;
 }
 
-/* Random tokens are unlikely ones: their scores are far down, and differ by much. */
+/* Random tokens are unlikely ones: their scores are far down and differ by much, and the best of few are nearly tied. */
 static void whole_models_agree_with_ref(void **state)
 {
     (void)state;
@@ -202,7 +205,7 @@ static void whole_models_agree_with_ref(void **state)
         const apart r = read_prompt(&o, 0, tokens, 64, name);
         gpu_expect(r.logits, 0.1, "%s, prompt, logits", name);
         gpu_expect(r.size, 0.2, "%s, prompt, scores", name);
-        gpu_expect(64 - r.same, 4, "%s, prompt, best", name);
+        gpu_expect(64 - r.same, 10, "%s, prompt, best", name);
         close_model(&o);
     }
     gpu_settle();

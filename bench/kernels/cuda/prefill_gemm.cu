@@ -107,7 +107,7 @@ struct Case {
     bool unit, gather;
 };
 
-static const char *shape_names[] = {"32x256", "64x256", "64x128", "256x128"};
+static const char *shape_names[] = {"32x256", "64x256", "64x128", "128x128", "256x128"};
 
 static void check(const Weights &w, const Case &k, const std::vector<int32_t> &offsets, const std::vector<int32_t> &order,
                   const Buffer<uint16_t> &x, const std::function<float(uint32_t, uint32_t)> &got, double &error)
@@ -178,12 +178,15 @@ static double run_case(const Case &k, const Weights &w, Blas &blas, int rounds, 
     a.map = map.p;
     a.divide = k.top_k;
     a.bits = 4;
+    a.hopper = true;
     a.epilogue = k.unit ? CUDA_GATED_UNIT : CUDA_STORE;
     cuda_gemm h = a;
     h.section[0].out = (float *)half.p;
+    h.half = true;
     std::vector<Way> ways;
     ways.push_back({"mma.sync", [=] { CK(cuda_gemm_mma(&a, stream)); }, {}});
     for (int s = 0; s < CUDA_GEMM_SHAPES; s++) {
+        if (k.gather && s == CUDA_GEMM_256x128) continue;       /* refused */
         ways.push_back({std::string("wgmma ") + shape_names[s] + " bf16",
                         [=] { CK(cuda_gemm_wgmma(&h, (enum cuda_gemm_shape)s, true, stream)); }, {}});
         if (!k.unit && s == CUDA_GEMM_256x128)
@@ -191,6 +194,7 @@ static double run_case(const Case &k, const Weights &w, Blas &blas, int rounds, 
                             [=] { CK(cuda_gemm_wgmma(&a, (enum cuda_gemm_shape)s, false, stream)); }, {}});
     }
     ways.push_back({"chosen f32", [=] { CK(cuda_gemm_many(&a, stream)); }, {}});
+    ways.push_back({"chosen bf16", [=] { CK(cuda_gemm_many(&h, stream)); }, {}});
     if (blas.gemm && bf16.n && !k.unit)
         ways.push_back({"cublas", [&] {
             const float one = 1, zero = 0;
@@ -235,33 +239,27 @@ static double run_case(const Case &k, const Weights &w, Blas &blas, int rounds, 
     return best;
 }
 
+/* prefill_gemm [ROUNDS [SHAPE [TOKENS]]]: all shapes and lengths, or one. */
 int main(int argc, char **argv)
 {
     const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
-    const bool quick = argc > 2;
+    const std::string only = argc > 2 ? argv[2] : "";
+    const uint32_t one_length = argc > 3 ? (uint32_t)std::atoi(argv[3]) : 0;
     CK(cudaStreamCreate(&stream));
     Blas blas;
     Buffer<uint32_t> sink(1);
-    const uint32_t lengths[] = {512, 2048, 4096, 8192};
-    {
-        const Weights up(256, 1024, 2048, true);
-        const double rate = readers::best(up.chunks.p, up.bytes(), sink.p, stream, "experts_up");
-        for (uint32_t t : lengths) run_case({"experts_up", 256, 1024, 2048, t, 8, true, true}, up, blas, rounds, rate);
-    }
-    {
-        const Weights down(256, 2048, 512, false);
-        const double rate = readers::best(down.chunks.p, down.bytes(), sink.p, stream, "experts_down");
-        for (uint32_t t : lengths) run_case({"experts_down", 256, 2048, 512, t, 8, false, false}, down, blas, rounds, rate);
-    }
-    const Case dense[] = {{"delta_in", 0, 12352, 2048, 0, 1, false, false}, {"attn_in", 0, 9216, 2048, 0, 1, false, false},
+    const Case cases[] = {{"experts_up", 256, 1024, 2048, 0, 8, true, true}, {"experts_down", 256, 2048, 512, 0, 8, false, false},
+                          {"delta_in", 0, 12352, 2048, 0, 1, false, false}, {"attn_in", 0, 9216, 2048, 0, 1, false, false},
                           {"out", 0, 2048, 4096, 0, 1, false, false}, {"shared_up", 0, 1024, 2048, 0, 1, true, false},
                           {"shared_down", 0, 2048, 512, 0, 1, false, false}, {"square", 0, 8192, 8192, 0, 1, false, false}};
-    for (Case c : dense) {
-        if (quick && c.cols == 8192) continue;
-        const Weights w(1, c.rows, c.cols, c.unit);
-        for (uint32_t t : lengths) {
+    for (Case c : cases) {
+        if (!only.empty() && only != c.name) continue;
+        const Weights w(c.experts ? c.experts : 1, c.rows, c.cols, c.unit);
+        const double rate = c.experts ? readers::best(w.chunks.p, w.bytes(), sink.p, stream, c.name) : 0;
+        for (uint32_t t : {512u, 2048u, 4096u, 8192u}) {
+            if (one_length && t != one_length) continue;
             c.tokens = t;
-            run_case(c, w, blas, rounds, 0);
+            run_case(c, w, blas, rounds, rate);
         }
     }
     CK(cudaDeviceSynchronize());

@@ -122,7 +122,7 @@ enum {
     X(add_norm, S(ADD_MIX) | S(NORM_POST), 0, LILY_PREFILL, PRODUCT, fits_norm, cuda_row_add_norm, NULL)     \
     X(router_gate, S(ROUTER) | S(SH_GATE), 0, BOTH, PRODUCT, fits_packed, cuda_row_router_gate, NULL) \
     X(route, S(ROUTE_COUNT) | S(ROUTE_OFFSETS) | S(ROUTE_SCATTER), 0, LILY_PREFILL,                          \
-      BITS, fits_route, cuda_row_route, NULL)                                                                \
+      BITS, fits_route, cuda_row_route, cuda_route_workspace)                                                 \
     X(combine_norm, S(COMBINE) | S(NORM_NEXT), OFF(FUSE_EXPERT_DOWN), LILY_PREFILL,                          \
       PRODUCT, fits_norm, cuda_row_combine_norm, NULL)                                                       \
     X(experts_up, S(EXP_UP) | S(EXP_ACT) | S(SH_UP) | S(SH_ACT), OFF(FUSE_EXPERT_UP), LILY_PREFILL,          \
@@ -160,7 +160,7 @@ enum {
     X(sh_act, S(SH_ACT), 0, BOTH, PRODUCT, NULL, cuda_row_sh_act, NULL)                                      \
     X(sh_down, S(SH_DOWN), 0, BOTH, PRODUCT, NULL, cuda_row_sh_down, NULL)                                   \
     X(sh_gate, S(SH_GATE), 0, BOTH, PRODUCT, NULL, cuda_row_sh_gate, NULL)                                   \
-    X(combine, S(COMBINE), 0, BOTH, ORDER, NULL, cuda_row_combine, NULL)                                     \
+    X(combine, S(COMBINE), 0, BOTH, PRODUCT, NULL, cuda_row_combine, NULL)                                     \
     X(head, S(HEAD), 0, BOTH, PRODUCT, NULL, cuda_row_head, cuda_head_workspace)                             \
     X(pick, S(SAMPLE) | S(COMMIT), 0, BOTH, BITS, NULL, cuda_row_pick, cuda_sample_workspace)                 \
     X(sample, S(SAMPLE), 0, BOTH, BITS, NULL, cuda_row_sample, cuda_sample_workspace)                        \
@@ -186,13 +186,10 @@ static cuda_row_fn *const functions[] = {
 /* Beside those of rows: what reads plan->ablated. */
 #define HEEDS                                                                                                \
     (OFF(OVERLAP) | OFF(WEIGHT_PREFETCH) | OFF(GRAPH) | OFF(TOKEN_HANDOFF) | OFF(ROW_GEMV) | OFF(REGISTER_SCAN) | OFF(KV_COALESCE) |   \
-     OFF(GQA_PACK) | OFF(FIXED_BLOCK))
+     OFF(GQA_PACK) | OFF(FIXED_BLOCK) | OFF(FUSED_DEQUANT) | OFF(TILE_SELECT) | OFF(DEVICE_ROUTING))
 
 #define ALONE "its control is not written"
 static const char *const keeps[N_ABLATIONS] = {
-    [ABLATE_FUSED_DEQUANT] = ALONE,
-    [ABLATE_TILE_SELECT] = ALONE,
-    [ABLATE_DEVICE_ROUTING] = ALONE,
 };
 
 bool cuda_leaves_squares(const lily_plan *p)
@@ -225,6 +222,7 @@ static void cuda_close(lily_dev *d)
     cudaFree(d->allow);
     cudaFree(d->bias);
     cudaFree(d->sink);
+    cudaFree(d->expanded);
     cudaFreeHost(d->sending);
     cudaFreeHost(d->answer);
     if (d->stream) cudaStreamDestroy(d->stream);

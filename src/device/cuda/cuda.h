@@ -53,6 +53,8 @@ struct lily_dev {
     cuda_bias *bias;
     size_t allow_bytes, bias_bytes;
     uint32_t *sink;
+    uint8_t *expanded;          /* without fused-dequant: a matrix as bf16 */
+    size_t expanded_bytes;
 };
 
 /* card.c: LILY_UNSUPPORTED with a sentence where it will not do. */
@@ -162,6 +164,7 @@ struct lily_exec {
     cudaGraphExec_t graph[N_SEGMENTS][N_SEGMENTS];
     uint32_t graph_kind[N_SEGMENTS][N_SEGMENTS], warm[N_SEGMENTS][N_SEGMENTS];
     uint32_t last_tokens;
+    int32_t *routing;           /* pinned; without device-routing: ids, order, place, offsets, counts; else NULL */
     lily_watch_fn *watch;       /* may be NULL */
     void *watch_arg;
     cudaEvent_t *stage_event;   /* measuring: recorded before the first stage and after each; may be NULL */
@@ -195,8 +198,8 @@ static inline bool cuda_does(const cuda_run *r, enum lily_step step) { return r-
 /* Does DNG lack the norm's factors, which the squares behind it are for? */
 bool cuda_leaves_squares(const lily_plan *);
 
-/* Slots that are inputs of products. */
-bool cuda_is_product_input(unsigned slot);
+/* Slots that are bf16 in plans of several tokens: inputs of products, and what the experts say. */
+bool cuda_is_half(unsigned slot);
 size_t cuda_slot_bytes(const lily_dev *, unsigned slot, const lily_config *, uint32_t tokens);
 
 int cuda_prepare(lily_dev *, const lily_weights *, const lily_plan *, lily_exec **, lily_err *);
@@ -229,9 +232,10 @@ cuda_row_fn cuda_row_router, cuda_row_topk, cuda_row_count, cuda_row_offsets, cu
     cuda_row_exp_act, cuda_row_exp_down, cuda_row_sh_up, cuda_row_sh_act, cuda_row_sh_down, cuda_row_sh_gate,
     cuda_row_combine, cuda_row_experts_up, cuda_row_experts_token, cuda_row_route_token, cuda_row_up_token,
     cuda_row_down_token, cuda_row_up_any, cuda_row_down_any, cuda_row_router_gate, cuda_row_route, cuda_row_combine_norm;
-cuda_workspace_fn cuda_map_workspace, cuda_experts_token_workspace;
+cuda_workspace_fn cuda_map_workspace, cuda_route_workspace, cuda_experts_token_workspace;
 
 /* products.c: by the fastest kernel that takes the matrix, out[t * stride + at + r]: of a slot, or of n vectors. */
+int cuda_multiply(cuda_run *r, cuda_gemm *, lily_err *e);      /* under the plan's switches */
 int cuda_project(cuda_run *r, const cuda_matrix *w, unsigned in, float *out, size_t stride, size_t at, lily_err *e);
 int cuda_project_from(cuda_run *r, const cuda_matrix *w, const void *in, bool norm_tail, uint32_t n, float *out,
                       size_t stride, size_t at, lily_err *e);

@@ -24,6 +24,35 @@ static bool takes_gemv(const cuda_run *r, const cuda_matrix *w)
 
 static bool takes_gemm(const cuda_run *r, const cuda_matrix *w) { return r->half && w->layout == CUDA_PACKED; }
 
+/* Room for a matrix as bf16, kept for the next one. */
+static int expanded_room(lily_dev *d, size_t bytes, uint8_t **room, lily_err *e)
+{
+    if (bytes > d->expanded_bytes) {
+        CU(cudaStreamSynchronize(d->stream));
+        cudaFree(d->expanded);
+        d->expanded = NULL;
+        d->expanded_bytes = 0;
+        CU(cudaMalloc((void **)&d->expanded, bytes));
+        d->expanded_bytes = bytes;
+    }
+    *room = d->expanded;
+    return LILY_OK;
+}
+
+int cuda_multiply(cuda_run *r, cuda_gemm *a, lily_err *e)
+{
+    a->hopper = r->dev->hopper;
+    a->one_shape = r->plan->ablated & lily_bit(ABLATE_TILE_SELECT);
+    if (a->bits == 4 && r->plan->ablated & lily_bit(ABLATE_FUSED_DEQUANT)) {
+        const size_t chunks = (size_t)(a->experts ? a->experts : 1) * a->blocks * (a->cols / CUDA_CHUNK_COLS);
+        if (!a->hopper)
+            return lily_fail(e, LILY_UNSUPPORTED, "cuda: fused-dequant cannot be turned off on this card: only Hopper has products of unpacked weights");
+        TRY(expanded_room(r->dev, chunks * CUDA_EXPANDED, &a->expanded, e));
+    }
+    CU(cuda_gemm_many(a, r->dev->stream));
+    return LILY_OK;
+}
+
 cuda_gemv cuda_gemv_of(const cuda_run *r, const cuda_matrix *w, unsigned in)
 {
     return (cuda_gemv){.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .in = cuda_floats(r, in),
@@ -42,9 +71,9 @@ static int project(cuda_run *r, const cuda_matrix *w, const void *in, bool norm_
                              .eps = r->config->eps};
         CU(takes_gemv(r, w) ? cuda_gemv_plain(&a, cuda_overlaps(r), s) : cuda_gemv_any(&a, w->bits, s));
     } else if (takes_gemm(r, w)) {
-        const cuda_gemm a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in, .n = n,
-                             .section = {{out + at, 0, w->rows}}, .stride = {stride}, .bits = w->bits, .hopper = r->dev->hopper};
-        CU(cuda_gemm_many(&a, s));
+        cuda_gemm a = {.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = in, .n = n,
+                       .section = {{out + at, 0, w->rows}}, .stride = {stride}, .bits = w->bits};
+        TRY(cuda_multiply(r, &a, e));
     } else {
         const cuda_product_args a = {.w = *w, .in = in, .out = out, .in_stride = w->cols, .out_stride = stride, .out_at = at,
                                      .n = n, .divide = 1, .eps = r->config->eps, .half = r->half, .norm_tail = norm_tail,
@@ -76,8 +105,7 @@ int cuda_project_row(cuda_run *r, const cuda_target *targets, uint32_t n, unsign
         return LILY_OK;
     }
     cuda_gemv v = cuda_gemv_of(r, targets[0].w, in);
-    cuda_gemm m = {.chunks = v.chunks, .cols = v.cols, .in = cuda_slot(r, in), .n = r->tokens, .bits = bits,
-                   .hopper = r->dev->hopper};
+    cuda_gemm m = {.chunks = v.chunks, .cols = v.cols, .in = cuda_slot(r, in), .n = r->tokens, .bits = bits};
     v.n_sections = m.n_sections = n;
     v.blocks = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -87,7 +115,7 @@ int cuda_project_row(cuda_run *r, const cuda_target *targets, uint32_t n, unsign
     }
     m.blocks = v.blocks;
     if (r->half)
-        CU(cuda_gemm_many(&m, r->dev->stream));
+        TRY(cuda_multiply(r, &m, e));
     else if (r->dev->hopper && bits == 4 && v.blocks <= CUDA_GEMV_BLOCKS)
         CU(cuda_gemv_plain(&v, cuda_overlaps(r), r->dev->stream));
     else

@@ -1,5 +1,7 @@
 /* rows_experts.c - mixture of experts.  EGU, EH and ED have a row for each pair of a token and one of its experts; in
  * decode the rows are the pairs in their order, in prefill they are sorted by expert. */
+#include <string.h>
+
 #include "device/cuda/cuda.h"
 
 static const cuda_layer *layer_of(const cuda_run *r, uint16_t layer) { return &r->weights->layer[layer]; }
@@ -53,12 +55,45 @@ int cuda_row_router_gate(cuda_run *r, uint16_t layer, lily_err *e)
     return LILY_OK;
 }
 
+size_t cuda_route_workspace(const lily_dev *d, const lily_config *c, uint32_t tokens, uint32_t context)
+{
+    (void)d, (void)context;
+    return cuda_route_room(tokens * c->top_k);
+}
+
+/* The control for sorting on the device: the choice comes to the host, which waits for it, and goes back sorted. */
+static int route_on_host(cuda_run *r, int32_t *counts, lily_err *e)
+{
+    const uint32_t pairs = pairs_of(r), experts = r->config->experts;
+    const size_t most = 3 * (size_t)r->plan->max_tokens * r->config->top_k + 2 * (size_t)experts + 1;
+    if (!r->exec->routing) CU(cudaMallocHost((void **)&r->exec->routing, most * sizeof *r->exec->routing));
+    int32_t *ids = r->exec->routing, *order = ids + pairs, *place = order + pairs, *offsets = place + pairs, *count = offsets + experts + 1;
+    CU(cudaMemcpyAsync(ids, cuda_ints(r, SLOT_TOPI), pairs * sizeof *ids, cudaMemcpyDeviceToHost, r->dev->stream));
+    CU(cudaStreamSynchronize(r->dev->stream));
+    memset(count, 0, experts * sizeof *count);
+    for (uint32_t p = 0; p < pairs; p++) count[ids[p]]++;
+    offsets[0] = 0;
+    for (uint32_t i = 0; i < experts; i++) offsets[i + 1] = offsets[i] + count[i];
+    for (uint32_t p = 0; p < pairs; p++) {
+        place[p] = offsets[ids[p]]++;
+        order[place[p]] = (int32_t)p;
+    }
+    for (uint32_t i = experts; i > 0; i--) offsets[i] = offsets[i - 1];
+    offsets[0] = 0;
+    CU(cudaMemcpyAsync(cuda_ints(r, SLOT_OFFSETS), offsets, (experts + 1) * sizeof *offsets, cudaMemcpyHostToDevice, r->dev->stream));
+    CU(cudaMemcpyAsync(cuda_ints(r, SLOT_ORDER), order, pairs * sizeof *order, cudaMemcpyHostToDevice, r->dev->stream));
+    CU(cudaMemcpyAsync(cuda_ints(r, SLOT_PLACE), place, pairs * sizeof *place, cudaMemcpyHostToDevice, r->dev->stream));
+    if (counts) CU(cudaMemcpyAsync(counts, count, experts * sizeof *count, cudaMemcpyHostToDevice, r->dev->stream));
+    return LILY_OK;
+}
+
 int cuda_row_route(cuda_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer;
     int32_t *counts = r->plan->slot_at[SLOT_COUNTS] == LILY_NO_PLACE ? NULL : cuda_ints(r, SLOT_COUNTS);
+    if (r->plan->ablated & lily_bit(ABLATE_DEVICE_ROUTING)) return route_on_host(r, counts, e);
     CU(cuda_route(cuda_ints(r, SLOT_TOPI), counts, cuda_ints(r, SLOT_OFFSETS), cuda_ints(r, SLOT_ORDER), cuda_ints(r, SLOT_PLACE),
-                  pairs_of(r), r->config->experts, r->dev->stream));
+                  cuda_workspace(r), pairs_of(r), r->config->experts, r->dev->stream));
     return LILY_OK;
 }
 
@@ -66,7 +101,7 @@ int cuda_row_combine_norm(cuda_run *r, uint16_t layer, lily_err *e)
 {
     const lily_config *c = r->config;
     const uint16_t next = (uint16_t)(layer + 1);
-    CU(cuda_combine_norm(cuda_floats(r, SLOT_X), cuda_floats(r, SLOT_ED), cuda_floats(r, SLOT_TOPW), cuda_ints(r, SLOT_PLACE),
+    CU(cuda_combine_norm(cuda_floats(r, SLOT_X), cuda_slot(r, SLOT_ED), cuda_floats(r, SLOT_TOPW), cuda_ints(r, SLOT_PLACE),
                          cuda_floats(r, SLOT_SD), cuda_floats(r, SLOT_SG),
                          next < c->layers ? r->weights->layer[next].norm_mix : r->weights->norm_final, cuda_slot(r, SLOT_N),
                          r->tokens, c->top_k, c->hidden, c->eps, r->dev->stream));
@@ -88,7 +123,8 @@ static int routed(cuda_run *r, const cuda_matrix *w, unsigned in, bool by_token,
     const uint32_t top_k = r->config->top_k;
     cuda_product_args a = {.w = *w, .in = cuda_slot(r, in), .out = out, .in_stride = w->cols, .out_stride = stride,
                            .out_at = at, .n = pairs_of(r), .divide = by_token ? top_k : 1, .eps = r->config->eps,
-                           .half = r->half, .norm_tail = by_token && r->plan->max_tokens == 1};
+                           .half = r->half, .half_out = r->half && !by_token,
+                           .norm_tail = by_token && r->plan->max_tokens == 1};
     if (is_sorted(r)) {
         a.offsets = cuda_ints(r, SLOT_OFFSETS);
         a.order = by_token ? cuda_ints(r, SLOT_ORDER) : NULL;
@@ -107,7 +143,7 @@ static cuda_gemm experts_gemm(const cuda_run *r, const cuda_matrix *w, unsigned 
     return (cuda_gemm){.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1, .in = cuda_slot(r, in),
                        .n = pairs_of(r), .experts = r->config->experts, .offsets = cuda_ints(r, SLOT_OFFSETS),
                        .order = by_token ? cuda_ints(r, SLOT_ORDER) : NULL, .divide = r->config->top_k,
-                       .map = cuda_workspace(r), .bits = 4, .hopper = r->dev->hopper};
+                       .map = cuda_workspace(r), .bits = 4};
 }
 
 int cuda_row_exp_up(cuda_run *r, uint16_t layer, lily_err *e)
@@ -120,8 +156,7 @@ int cuda_row_exp_up(cuda_run *r, uint16_t layer, lily_err *e)
         a.section[0] = (cuda_section){out, 0, 2 * inter};
         a.stride[0] = 2 * (size_t)inter;
         a.pair = inter;
-        CU(cuda_gemm_many(&a, r->dev->stream));
-        return LILY_OK;
+        return cuda_multiply(r, &a, e);
     }
     TRY(routed(r, &y->ex_gate, SLOT_M, true, out, 2 * (size_t)inter, 0, e));
     return routed(r, &y->ex_up, SLOT_M, true, out, 2 * (size_t)inter, inter, e);
@@ -142,8 +177,8 @@ int cuda_row_exp_down(cuda_run *r, uint16_t layer, lily_err *e)
         cuda_gemm a = experts_gemm(r, w, SLOT_EH, false);
         a.section[0] = (cuda_section){cuda_floats(r, SLOT_ED), 0, w->rows};
         a.stride[0] = w->rows;
-        CU(cuda_gemm_many(&a, r->dev->stream));
-        return LILY_OK;
+        a.half = true;
+        return cuda_multiply(r, &a, e);
     }
     return routed(r, w, SLOT_EH, false, cuda_floats(r, SLOT_ED), r->config->hidden, 0, e);
 }
@@ -153,7 +188,7 @@ int cuda_row_exp_down(cuda_run *r, uint16_t layer, lily_err *e)
 static cuda_gemm shared_gemm(const cuda_run *r, const cuda_matrix *w)
 {
     return (cuda_gemm){.chunks = w->codes, .cols = w->cols, .blocks = w->blocks, .n_sections = 1,
-                       .in = cuda_slot(r, SLOT_M), .n = r->tokens, .bits = 4, .hopper = r->dev->hopper};
+                       .in = cuda_slot(r, SLOT_M), .n = r->tokens, .bits = 4};
 }
 
 int cuda_row_sh_up(cuda_run *r, uint16_t layer, lily_err *e)
@@ -166,8 +201,7 @@ int cuda_row_sh_up(cuda_run *r, uint16_t layer, lily_err *e)
         a.section[0] = (cuda_section){out, 0, 2 * inter};
         a.stride[0] = 2 * (size_t)inter;
         a.pair = inter;
-        CU(cuda_gemm_many(&a, r->dev->stream));
-        return LILY_OK;
+        return cuda_multiply(r, &a, e);
     }
     TRY(cuda_project(r, &y->sh_gate, SLOT_M, out, 2 * (size_t)inter, 0, e));
     return cuda_project(r, &y->sh_up, SLOT_M, out, 2 * (size_t)inter, inter, e);
@@ -197,7 +231,7 @@ int cuda_row_combine(cuda_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer;
     const lily_config *c = r->config;
-    CU(cuda_combine(cuda_floats(r, SLOT_X), cuda_floats(r, SLOT_ED), cuda_floats(r, SLOT_TOPW),
+    CU(cuda_combine(cuda_floats(r, SLOT_X), cuda_slot(r, SLOT_ED), r->half, cuda_floats(r, SLOT_TOPW),
                     is_sorted(r) ? cuda_ints(r, SLOT_PLACE) : NULL, cuda_floats(r, SLOT_SD), cuda_floats(r, SLOT_SG),
                     r->tokens, c->top_k, c->hidden, r->dev->stream));
     return LILY_OK;
@@ -211,12 +245,11 @@ int cuda_row_experts_up(cuda_run *r, uint16_t layer, lily_err *e)
     cuda_gemm a = experts_gemm(r, &y->ex_gate, SLOT_M, true);
     a.epilogue = CUDA_GATED_UNIT;
     a.unit = cuda_slot(r, SLOT_EH);
-    CU(cuda_gemm_many(&a, r->dev->stream));
+    TRY(cuda_multiply(r, &a, e));
     a = shared_gemm(r, &y->sh_gate);
     a.epilogue = CUDA_GATED_UNIT;
     a.unit = cuda_slot(r, SLOT_SH);
-    CU(cuda_gemm_many(&a, r->dev->stream));
-    return LILY_OK;
+    return cuda_multiply(r, &a, e);
 }
 
 /* ---- one token ---- */

@@ -9,16 +9,17 @@
 
 /* ---- scratch ---- */
 
-bool cuda_is_product_input(unsigned slot)
+bool cuda_is_half(unsigned slot)
 {
-    return slot == SLOT_N || slot == SLOT_M || slot == SLOT_DNG || slot == SLOT_AOG || slot == SLOT_EH || slot == SLOT_SH;
+    return slot == SLOT_N || slot == SLOT_M || slot == SLOT_DNG || slot == SLOT_AOG || slot == SLOT_EH || slot == SLOT_SH ||
+           slot == SLOT_ED;
 }
 
 size_t cuda_slot_bytes(const lily_dev *d, unsigned slot, const lily_config *c, uint32_t tokens)
 {
     (void)d;
     const size_t n = (size_t)lily_slot_elements(slot, c, tokens);
-    if (tokens > 1) return n * (cuda_is_product_input(slot) ? 2 : 4);
+    if (tokens > 1) return n * (cuda_is_half(slot) ? 2 : 4);
     if (slot == SLOT_DNG) return 4 * (n + (size_t)c->lin_v_heads * CUDA_QUARTERS);
     return 4 * (n + (slot == SLOT_N || slot == SLOT_M ? cuda_norm_tail() : 0));
 }
@@ -57,6 +58,7 @@ void cuda_release(lily_dev *d, lily_exec *x)
     cudaFree(x->tokens);
     cudaFreeHost(x->sending);
     cudaFreeHost(x->scores);
+    cudaFreeHost(x->routing);
     lily_free(x);
 }
 
@@ -440,7 +442,7 @@ int cuda_peek(lily_dev *d, lily_exec *x, unsigned slot, void *dst, size_t room, 
     const size_t n = (size_t)lily_slot_elements(slot, c, x->last_tokens);
     if (n * 4 > room) return lily_fail(e, LILY_ARGUMENT, "slot %s has %zu bytes, not %zu", lily_slot_name(slot), n * 4, room);
     const uint8_t *at = x->memory + x->plan->slot_at[slot];
-    const bool half = x->plan->max_tokens > 1 && cuda_is_product_input(slot);
+    const bool half = x->plan->max_tokens > 1 && cuda_is_half(slot);
     CU(cudaStreamSynchronize(d->stream));
     if (half) {
         float *wide;
@@ -485,7 +487,7 @@ int cuda_poke(lily_dev *d, lily_exec *x, unsigned slot, const void *src, size_t 
     if (place == LILY_NO_PLACE || n != lily_slot_elements(slot, x->weights->model->config, x->last_tokens))
         return lily_fail(e, LILY_ARGUMENT, "slot %s cannot be set to %zu bytes", lily_slot_name(slot), bytes);
     uint8_t *to = x->memory + place;
-    if (x->plan->max_tokens == 1 || !cuda_is_product_input(slot)) {
+    if (x->plan->max_tokens == 1 || !cuda_is_half(slot)) {
         const uint32_t no_tail = 0;     /* the values are normed */
         TRY(poke_bytes(d, to, src, bytes, e));
         if (slot == SLOT_DNG && cuda_leaves_squares(x->plan)) return poke_whole_heads(d, (float *)(void *)to + n, n / CUDA_HEAD, e);

@@ -113,7 +113,7 @@ cudaError_t cuda_add(float *x, const float *y, size_t n, cudaStream_t s)
 }
 
 /* The experts are added in the order of their weights, wherever their rows lie. */
-static __global__ void combine(float *x, const float *ed, const float *topw, const int32_t *place, const float *sd,
+static __global__ void combine(float *x, const void *ed, bool half, const float *topw, const int32_t *place, const float *sd,
                                const float *sg, uint32_t top_k, uint32_t width)
 {
     const size_t t = blockIdx.x;
@@ -121,16 +121,16 @@ static __global__ void combine(float *x, const float *ed, const float *topw, con
         float v = x[t * width + i];
         for (uint32_t a = 0; a < top_k; a++) {
             const size_t pair = t * top_k + a, row = place ? (size_t)place[pair] : pair;
-            v += topw[pair] * ed[row * width + i];
+            v += topw[pair] * load_act(ed, row * width + i, half);
         }
         x[t * width + i] = v + sg[t] * sd[t * width + i];
     }
 }
 
-cudaError_t cuda_combine(float *x, const float *ed, const float *topw, const int32_t *place, const float *sd,
+cudaError_t cuda_combine(float *x, const void *ed, bool half, const float *topw, const int32_t *place, const float *sd,
                          const float *sg, uint32_t tokens, uint32_t top_k, uint32_t width, cudaStream_t s)
 {
-    combine<<<tokens, 256, 0, s>>>(x, ed, topw, place, sd, sg, top_k, width);
+    combine<<<tokens, 256, 0, s>>>(x, ed, half, topw, place, sd, sg, top_k, width);
     return cudaGetLastError();
 }
 
@@ -160,6 +160,8 @@ __device__ inline void add4(float4 &a, float w, const float4 &b)
     a.x += w * b.x, a.y += w * b.y, a.z += w * b.z, a.w += w * b.w;
 }
 
+__device__ inline float4 half4(const uint2 &v) { return make_float4(bf_lo(v.x), bf_hi(v.x), bf_lo(v.y), bf_hi(v.y)); }
+
 static __global__ __launch_bounds__(NORM_THREADS) void add_norm(float *x, const float *mix, const float *weight, uint16_t *m,
                                                                 uint32_t width, float eps)
 {
@@ -183,7 +185,7 @@ cudaError_t cuda_add_norm(float *x, const float *mix, const float *weight, uint1
     return cudaGetLastError();
 }
 
-static __global__ __launch_bounds__(NORM_THREADS) void combine_norm(float *x, const float *ed, const float *topw,
+static __global__ __launch_bounds__(NORM_THREADS) void combine_norm(float *x, const uint16_t *ed, const float *topw,
                                                                     const int32_t *place, const float *sd, const float *sg,
                                                                     const float *weight, uint16_t *n, uint32_t top_k,
                                                                     uint32_t width, float eps)
@@ -197,14 +199,14 @@ static __global__ __launch_bounds__(NORM_THREADS) void combine_norm(float *x, co
         v[k] = *(const float4 *)(x + at + i);
 #pragma unroll 8
         for (uint32_t a = 0; a < top_k; a++)
-            add4(v[k], __ldg(topw + t * top_k + a), __ldcs((const float4 *)(ed + (size_t)__ldg(place + t * top_k + a) * width + i)));
+            add4(v[k], __ldg(topw + t * top_k + a), half4(__ldcs((const uint2 *)(ed + (size_t)__ldg(place + t * top_k + a) * width + i))));
         add4(v[k], sg[t], *(const float4 *)(sd + at + i));
         *(float4 *)(x + at + i) = v[k];
     }
     norm_store(v, weight, n + at, width, eps);
 }
 
-cudaError_t cuda_combine_norm(float *x, const float *ed, const float *topw, const int32_t *place, const float *sd,
+cudaError_t cuda_combine_norm(float *x, const uint16_t *ed, const float *topw, const int32_t *place, const float *sd,
                               const float *sg, const float *weight, uint16_t *n, uint32_t tokens, uint32_t top_k,
                               uint32_t width, float eps, cudaStream_t s)
 {

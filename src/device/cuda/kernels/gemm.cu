@@ -106,20 +106,6 @@ template <int TOKENS, int THREADS> struct Feeder {
     }
 };
 
-struct Weights {
-    uint4 q[2];
-    uint2 sb[2];
-};
-__device__ inline void weights_load(Weights &w, const uint8_t *chunk)
-{
-    const uint32_t lane = threadIdx.x & 31;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        w.q[h] = __ldg((const uint4 *)chunk + h * 32 + lane);
-        w.sb[h] = __ldg((const uint2 *)(chunk + CUDA_CODES) + h * 8 + (lane >> 2));
-    }
-}
-
 __device__ inline void store_one(const cuda_gemm &a, uint32_t block, uint32_t row, size_t i, float value)
 {
     uint32_t s = 0;
@@ -128,7 +114,7 @@ __device__ inline void store_one(const cuda_gemm &a, uint32_t block, uint32_t ro
         if (k < a.n_sections && block >= a.section[k].block0) s = k;
     const uint32_t b = block - a.section[s].block0;
     const uint32_t at = a.pair ? (row >> 3) * a.pair + b * 8 + (row & 7) : b * 16 + row;
-    if (at < a.section[s].rows) a.section[s].out[i * a.stride[s] + at] = value;
+    if (at < a.section[s].rows) store_act(a.section[s].out, i * a.stride[s] + at, value, a.half);
 }
 
 /* mma's results: rows g and g + 8 of a block, vectors 2j and 2j + 1 of eight. */
@@ -237,60 +223,79 @@ static __global__ __launch_bounds__(WARPS * 32, 2) void gemm(const __grid_consta
 
 /* 8-bit codes, few rows (the router): both nibbles are multiplied exactly, scales and biases applied to the sums of a
  * group in float.  The sum of a vector's values is a product with ones. */
-enum { EXACT_TOKENS = 16, EXACT_WARPS = 4 };
+enum { EXACT_TOKENS = 16, EXACT_WARPS = 4, EXACT_STAGES = 6 };
+struct ExactWeights {
+    uint4 low[2], high[2];
+    uint2 sb[2];
+};
+__device__ inline void exact_load(ExactWeights &w, const uint8_t *chunk)
+{
+    const uint32_t lane = threadIdx.x & 31;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        w.low[h] = __ldg((const uint4 *)chunk + h * 32 + lane);
+        w.high[h] = __ldg((const uint4 *)(chunk + CUDA_CODES) + h * 32 + lane);
+        w.sb[h] = __ldg((const uint2 *)(chunk + 2 * CUDA_CODES) + h * 8 + (lane >> 2));
+    }
+}
+__device__ inline void exact_multiply(float (&acc)[EXACT_TOKENS / 8][4], const ExactWeights &w, const uint8_t *stage)
+{
+    const uint32_t lane = threadIdx.x & 31, ones = 0x3F803F80u;
+#pragma unroll
+    for (int group = 0; group < 2; group++) {
+        float l[EXACT_TOKENS / 8][4] = {}, u[EXACT_TOKENS / 8][4] = {}, sum[EXACT_TOKENS / 8][4] = {};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int t = 2 * group + i;
+            const uint32_t a0 = word_of(w.low[0], t), a1 = word_of(w.low[1], t);
+            const uint32_t b0 = word_of(w.high[0], t), b1 = word_of(w.high[1], t);
+#pragma unroll
+            for (int n = 0; n < EXACT_TOKENS / 8; n++) {
+                uint32_t b[4];
+                load_matrices(b, stage + piece_at(n * 8 + (lane & 7), t * 4 + (lane >> 3)));
+                mma16816(l[n], nibbles(a0), nibbles(a1), nibbles(a0 >> 4), nibbles(a1 >> 4), b[0], b[1]);
+                mma16816(l[n], nibbles(a0 >> 8), nibbles(a1 >> 8), nibbles(a0 >> 12), nibbles(a1 >> 12), b[2], b[3]);
+                mma16816(u[n], nibbles(b0), nibbles(b1), nibbles(b0 >> 4), nibbles(b1 >> 4), b[0], b[1]);
+                mma16816(u[n], nibbles(b0 >> 8), nibbles(b1 >> 8), nibbles(b0 >> 12), nibbles(b1 >> 12), b[2], b[3]);
+                mma16816(sum[n], ones, ones, ones, ones, b[0], b[1]);
+                mma16816(sum[n], ones, ones, ones, ones, b[2], b[3]);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < EXACT_TOKENS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint2 sb = w.sb[i >> 1];
+                const float scale = group ? bf_hi(sb.x) : bf_lo(sb.x), bias = group ? bf_hi(sb.y) : bf_lo(sb.y);
+                acc[n][i] += scale * (l[n][i] + 16.f * u[n][i] - 17.f * 128.f * sum[n][i]) + bias * sum[n][i];
+            }
+    }
+}
+
+/* Vectors are asked for EXACT_STAGES - 1 chunks ahead, weights one. */
 static __global__ __launch_bounds__(EXACT_WARPS * 32) void gemm_exact(const __grid_constant__ cuda_gemm a)
 {
-    __shared__ __align__(128) uint8_t stage[EXACT_TOKENS * 256];
+    __shared__ __align__(128) uint8_t stage[EXACT_STAGES][EXACT_TOKENS * 256];
     const Tile tile = {0, blockIdx.y * EXACT_TOKENS, min((uint32_t)EXACT_TOKENS, a.n - blockIdx.y * EXACT_TOKENS)};
-    const uint32_t lane = threadIdx.x & 31, chunks = a.cols / CUDA_CHUNK_COLS;
-    const uint32_t block = blockIdx.x * EXACT_WARPS + (threadIdx.x >> 5);
+    const uint32_t chunks = a.cols / CUDA_CHUNK_COLS, block = blockIdx.x * EXACT_WARPS + (threadIdx.x >> 5);
     const uint8_t *from = a.chunks + (size_t)min(block, a.blocks - 1) * chunks * CUDA_CHUNK_BYTES(8);
     const Feeder<EXACT_TOKENS, EXACT_WARPS * 32> feeder(a, tile);
-    const uint32_t ones = 0x3F803F80u;
     float acc[EXACT_TOKENS / 8][4] = {};
-    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
-        feeder.fetch(stage, chunk);
+    ExactWeights now, next;
+    exact_load(next, from);
+    for (uint32_t s = 0; s < EXACT_STAGES - 1; s++) {
+        if (s < chunks) feeder.fetch(stage[s], s);
         async_commit();
-        const uint8_t *at = from + chunk * CUDA_CHUNK_BYTES(8);
-        Weights low, high;
-        weights_load(low, at);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            high.q[h] = __ldg((const uint4 *)(at + CUDA_CODES) + h * 32 + lane);
-            low.sb[h] = __ldg((const uint2 *)(at + 2 * CUDA_CODES) + h * 8 + (lane >> 2));
-        }
-        async_wait<0>();
+    }
+    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+        now = next;
+        if (chunk + 1 < chunks) exact_load(next, from + (chunk + 1) * CUDA_CHUNK_BYTES(8));
+        async_wait<EXACT_STAGES - 2>();
         __syncthreads();
-#pragma unroll
-        for (int group = 0; group < 2; group++) {
-            float l[EXACT_TOKENS / 8][4] = {}, u[EXACT_TOKENS / 8][4] = {}, sum[EXACT_TOKENS / 8][4] = {};
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int t = 2 * group + i;
-                const uint32_t a0 = word_of(low.q[0], t), a1 = word_of(low.q[1], t);
-                const uint32_t b0 = word_of(high.q[0], t), b1 = word_of(high.q[1], t);
-#pragma unroll
-                for (int n = 0; n < EXACT_TOKENS / 8; n++) {
-                    uint32_t b[4];
-                    load_matrices(b, stage + piece_at(n * 8 + (lane & 7), t * 4 + (lane >> 3)));
-                    mma16816(l[n], nibbles(a0), nibbles(a1), nibbles(a0 >> 4), nibbles(a1 >> 4), b[0], b[1]);
-                    mma16816(l[n], nibbles(a0 >> 8), nibbles(a1 >> 8), nibbles(a0 >> 12), nibbles(a1 >> 12), b[2], b[3]);
-                    mma16816(u[n], nibbles(b0), nibbles(b1), nibbles(b0 >> 4), nibbles(b1 >> 4), b[0], b[1]);
-                    mma16816(u[n], nibbles(b0 >> 8), nibbles(b1 >> 8), nibbles(b0 >> 12), nibbles(b1 >> 12), b[2], b[3]);
-                    mma16816(sum[n], ones, ones, ones, ones, b[0], b[1]);
-                    mma16816(sum[n], ones, ones, ones, ones, b[2], b[3]);
-                }
-            }
-#pragma unroll
-            for (int n = 0; n < EXACT_TOKENS / 8; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const uint2 sb = low.sb[i >> 1];
-                    const float scale = group ? bf_hi(sb.x) : bf_lo(sb.x), bias = group ? bf_hi(sb.y) : bf_lo(sb.y);
-                    acc[n][i] += scale * (l[n][i] + 16.f * u[n][i] - 17.f * 128.f * sum[n][i]) + bias * sum[n][i];
-                }
-        }
-        __syncthreads();
+        const uint32_t ahead = chunk + EXACT_STAGES - 1;
+        if (ahead < chunks) feeder.fetch(stage[ahead % EXACT_STAGES], ahead);
+        async_commit();
+        exact_multiply(acc, now, stage[chunk % EXACT_STAGES]);
     }
     if (block < a.blocks)
 #pragma unroll
@@ -315,6 +320,7 @@ template <int TOKENS> static cudaError_t launch_gemm(const cuda_gemm *a, cudaStr
 static uint32_t tokens_a_tile(const cuda_gemm *a)
 {
     const uint32_t most = STAGES * Stage<64>::BYTES <= shared_at_most() ? 64 : 32;
+    if (a->experts && a->one_shape) return 16;
     if (a->experts) return a->n <= 16 * a->experts ? 16 : a->n <= 40 * a->experts ? 32 : most;
     const uint32_t columns = ceil_div(a->blocks, WARPS * WARP_BLOCKS);
     for (uint32_t tokens = most; tokens > 16; tokens /= 2)
@@ -337,8 +343,9 @@ cudaError_t cuda_gemm_mma(const cuda_gemm *a, cudaStream_t s)
 
 cudaError_t cuda_gemm_many(const cuda_gemm *a, cudaStream_t s)
 {
+    if (a->expanded) return cuda_gemm_wgmma(a, CUDA_GEMM_SHAPES, a->half, s);
     if (a->hopper && cuda_gemm_wgmma_takes(a)) {
-        const cudaError_t e = cuda_gemm_wgmma(a, cuda_gemm_wgmma_shape(a), false, s);
+        const cudaError_t e = cuda_gemm_wgmma(a, cuda_gemm_wgmma_shape(a), a->half, s);
         if (e != cudaErrorNotSupported) return e;
     }
     return cuda_gemm_mma(a, s);

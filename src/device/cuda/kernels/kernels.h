@@ -127,7 +127,7 @@ typedef struct cuda_product_args {
     size_t in_stride, out_stride, out_at;
     uint32_t n, divide;
     float eps;
-    bool half;                  /* `in` is bf16 */
+    bool half, half_out;        /* `in` is bf16, `out` is */
     bool norm_tail;             /* `in` has one */
     const float *squares;       /* of the heads of `in`, or NULL */
 } cuda_product_args;
@@ -234,10 +234,11 @@ cudaError_t cuda_route_count(const int32_t *ids, int32_t *counts, uint32_t pairs
 cudaError_t cuda_route_offsets(const int32_t *counts, int32_t *offsets, uint32_t experts, cudaStream_t);
 cudaError_t cuda_route_scatter(const int32_t *ids, const int32_t *offsets, int32_t *order, int32_t *place,
                                uint32_t pairs, uint32_t experts, cudaStream_t);
-/* The three above at once, at most CUDA_ROUTED experts; counts may be NULL. */
-enum { CUDA_ROUTED = 256 };
-cudaError_t cuda_route(const int32_t *ids, int32_t *counts, int32_t *offsets, int32_t *order, int32_t *place,
-                       uint32_t pairs, uint32_t experts, cudaStream_t);
+/* The three above at once, at most CUDA_ROUTED experts; counts may be NULL.  work: cuda_route_room bytes. */
+enum { CUDA_ROUTED = 256, CUDA_ROUTE_PAIRS = 512 };
+size_t cuda_route_room(uint32_t pairs);
+cudaError_t cuda_route(const int32_t *ids, int32_t *counts, int32_t *offsets, int32_t *order, int32_t *place, void *work,
+                       uint32_t pairs, uint32_t experts, cudaStream_t s);
 /* h = silu(g) u for rows of [2][width] */
 cudaError_t cuda_gated_unit(const float *gu, void *h, size_t rows, uint32_t width, bool half, cudaStream_t);
 cudaError_t cuda_sigmoid(float *x, uint32_t n, cudaStream_t);
@@ -246,11 +247,11 @@ cudaError_t cuda_add(float *x, const float *y, size_t n, cudaStream_t);
 cudaError_t cuda_add_norm(float *x, const float *mix, const float *weight, uint16_t *m, uint32_t width, uint32_t tokens,
                           float eps, cudaStream_t);
 /* cuda_combine, then the norm of x * weight as bf16; width at most 8192 and a multiple of 4 */
-cudaError_t cuda_combine_norm(float *x, const float *ed, const float *topw, const int32_t *place, const float *sd,
+cudaError_t cuda_combine_norm(float *x, const uint16_t *ed, const float *topw, const int32_t *place, const float *sd,
                               const float *sg, const float *weight, uint16_t *n, uint32_t tokens, uint32_t top_k,
                               uint32_t width, float eps, cudaStream_t);
-/* x[t] += sum of weight ed[row] + sg sd */
-cudaError_t cuda_combine(float *x, const float *ed, const float *topw, const int32_t *place, const float *sd,
+/* x[t] += sum of weight ed[row] + sg sd; half: ed is bf16 */
+cudaError_t cuda_combine(float *x, const void *ed, bool half, const float *topw, const int32_t *place, const float *sd,
                          const float *sg, uint32_t tokens, uint32_t top_k, uint32_t width, cudaStream_t);
 
 /* ---- packed products of one token (gemv.cu) ---- */
@@ -330,9 +331,16 @@ typedef struct cuda_gemm {
     const int32_t *offsets, *order;     /* of experts; order NULL: vectors are in place */
     void *map;                  /* cuda_gemm_room bytes; with experts only */
     uint32_t divide;            /* vector i is row order[i] / divide of `in` */
+    /* Controls.  expanded: of 4-bit weights, on Hopper, room for all of them as bf16, where a kernel of its own unpacks them
+     * first: CUDA_EXPANDED bytes a chunk [columns 0 …, 64 …][4][lane] of 16, operands of mma.m16n8k16.  one_shape: all tiles
+     * of experts have the smallest shape. */
+    uint8_t *expanded;
+    bool one_shape;
+    bool half;                  /* CUDA_STORE: out is bf16 */
     uint16_t bits, epilogue;
     bool hopper;                /* the card has warpgroup products */
 } cuda_gemm;
+enum { CUDA_EXPANDED = 2 * CUDA_CHUNK_COLS * CUDA_BLOCK_ROWS };
 size_t cuda_gemm_room(uint32_t n, uint32_t experts);
 cudaError_t cuda_gemm_many(const cuda_gemm *, cudaStream_t);
 cudaError_t cuda_gemm_mma(const cuda_gemm *, cudaStream_t);      /* always gemm.cu */

@@ -25,7 +25,7 @@ static __device__ void row_times(const cuda_product_args &a, uint32_t expert, ui
 #pragma unroll
         for (int v = 0; v < AT_ONCE; v++) {
             sum[v] = warp_sum(sum[v]) * scale;
-            if (lane == 0 && (uint32_t)v < some) a.out[(size_t)(i0 + v) * a.out_stride + a.out_at + row] = sum[v];
+            if (lane == 0 && (uint32_t)v < some) store_act(a.out, (size_t)(i0 + v) * a.out_stride + a.out_at + row, sum[v], a.half_out);
         }
     }
 }

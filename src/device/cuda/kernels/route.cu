@@ -164,28 +164,33 @@ cudaError_t cuda_route_scatter(const int32_t *ids, const int32_t *offsets, int32
     return cudaGetLastError();
 }
 
-/* All of it in one block: each warp counts a stretch of the pairs, counts become places, and the warps go over their
- * stretches again. */
-enum { WARPS = 32 };
-static __global__ __launch_bounds__(WARPS * 32) void route(const int32_t *ids, int32_t *counts, int32_t *offsets,
-                                                           int32_t *order, int32_t *place, uint32_t pairs, uint32_t experts)
+/* All of it in two kernels: each block of ROUTE_PAIRS pairs counts its own; then each adds up what those before it have,
+ * and puts its pairs where they belong.  Pairs of an expert keep their order. */
+enum { ROUTE_WARPS = CUDA_ROUTE_PAIRS / 32 };
+
+static __global__ __launch_bounds__(CUDA_ROUTE_PAIRS) void route_histogram(const int32_t *ids, uint32_t *histogram, uint32_t pairs)
 {
-    __shared__ uint32_t at[WARPS][CUDA_ROUTED], sums[WARPS];
-    const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const uint32_t each = (pairs + WARPS * 32 - 1) / (WARPS * 32) * 32, begin = min(warp * each, pairs), end = min(begin + each, pairs);
-    for (uint32_t i = threadIdx.x; i < WARPS * CUDA_ROUTED; i += blockDim.x) (&at[0][0])[i] = 0;
+    __shared__ uint32_t count[CUDA_ROUTED];
+    const uint32_t p = blockIdx.x * CUDA_ROUTE_PAIRS + threadIdx.x, lane = threadIdx.x & 31;
+    if (threadIdx.x < CUDA_ROUTED) count[threadIdx.x] = 0;
     __syncthreads();
-    for (uint32_t p0 = begin; p0 < end; p0 += 32) {
-        const uint32_t e = p0 + lane < end ? (uint32_t)ids[p0 + lane] : ~0u, same = __match_any_sync(~0u, e);
-        if (e != ~0u && (same & ((1u << lane) - 1)) == 0) at[warp][e] += __popc(same);
-        __syncwarp();
-    }
+    const uint32_t e = p < pairs ? (uint32_t)ids[p] : ~0u, same = __match_any_sync(~0u, e);
+    if (e != ~0u && (same & ((1u << lane) - 1)) == 0) atomicAdd(&count[e], __popc(same));
     __syncthreads();
-    uint32_t total = 0;
-    if (threadIdx.x < experts)
-        for (uint32_t w = 0; w < WARPS; w++) {
-            const uint32_t n = at[w][threadIdx.x];
-            at[w][threadIdx.x] = total;
+    if (threadIdx.x < CUDA_ROUTED) histogram[blockIdx.x * CUDA_ROUTED + threadIdx.x] = count[threadIdx.x];
+}
+
+/* Where the block's first pair of each expert goes, by one thread an expert; block 0 writes the offsets. */
+static __device__ void route_starts(const uint32_t *histogram, uint32_t *start, int32_t *counts, int32_t *offsets, uint32_t experts)
+{
+    __shared__ uint32_t sums[CUDA_ROUTED / 32];
+    const uint32_t e = threadIdx.x, lane = e & 31, warp = e >> 5;
+    uint32_t before = 0, total = 0;
+    if (e < CUDA_ROUTED)
+#pragma unroll 8
+        for (uint32_t b = 0; b < gridDim.x; b++) {
+            const uint32_t n = histogram[b * CUDA_ROUTED + e];
+            before += b < blockIdx.x ? n : 0;
             total += n;
         }
     uint32_t sum = total;
@@ -194,32 +199,45 @@ static __global__ __launch_bounds__(WARPS * 32) void route(const int32_t *ids, i
         const uint32_t below = __shfl_up_sync(~0u, sum, o);
         if (lane >= (uint32_t)o) sum += below;
     }
-    if (lane == 31) sums[warp] = sum;
+    if (e < CUDA_ROUTED && lane == 31) sums[warp] = sum;
     __syncthreads();
+    if (e >= CUDA_ROUTED) return;
     for (uint32_t w = 0; w < warp; w++) sum += sums[w];
-    const uint32_t first = sum - total;
-    if (threadIdx.x < experts) {
-        if (counts) counts[threadIdx.x] = (int32_t)total;
-        offsets[threadIdx.x] = (int32_t)first;
-        if (threadIdx.x == experts - 1) offsets[experts] = (int32_t)sum;
-        for (uint32_t w = 0; w < WARPS; w++) at[w][threadIdx.x] += first;
-    }
-    __syncthreads();
-    for (uint32_t p0 = begin; p0 < end; p0 += 32) {
-        const uint32_t p = p0 + lane, e = p < end ? (uint32_t)ids[p] : ~0u, same = __match_any_sync(~0u, e);
-        const uint32_t before = same & ((1u << lane) - 1), row = e != ~0u ? at[warp][e] + __popc(before) : 0;
-        __syncwarp();
-        if (e != ~0u && before == 0) at[warp][e] += __popc(same);
-        __syncwarp();
-        if (e == ~0u) continue;
-        order[row] = (int32_t)p;
-        place[p] = (int32_t)row;
-    }
+    start[e] = sum - total + before;
+    if (blockIdx.x || e >= experts) return;
+    if (counts) counts[e] = (int32_t)total;
+    offsets[e] = (int32_t)(sum - total);
+    if (e == experts - 1) offsets[experts] = (int32_t)sum;
 }
 
-cudaError_t cuda_route(const int32_t *ids, int32_t *counts, int32_t *offsets, int32_t *order, int32_t *place,
+static __global__ __launch_bounds__(CUDA_ROUTE_PAIRS) void route_place(const int32_t *ids, const uint32_t *histogram, int32_t *counts,
+                                                                       int32_t *offsets, int32_t *order, int32_t *place,
+                                                                       uint32_t pairs, uint32_t experts)
+{
+    __shared__ uint32_t start[CUDA_ROUTED];
+    __shared__ uint16_t own[ROUTE_WARPS][CUDA_ROUTED];
+    const uint32_t p = blockIdx.x * CUDA_ROUTE_PAIRS + threadIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const uint32_t e = p < pairs ? (uint32_t)ids[p] : ~0u;
+    for (uint32_t i = threadIdx.x; i < ROUTE_WARPS * CUDA_ROUTED / 2; i += CUDA_ROUTE_PAIRS) ((uint32_t *)own)[i] = 0;
+    route_starts(histogram, start, counts, offsets, experts);
+    __syncthreads();
+    const uint32_t same = __match_any_sync(~0u, e), before = __popc(same & ((1u << lane) - 1));
+    if (e != ~0u && before == 0) own[warp][e] = (uint16_t)__popc(same);
+    __syncthreads();
+    if (e == ~0u) return;
+    uint32_t at = start[e] + before;
+    for (uint32_t w = 0; w < warp; w++) at += own[w][e];
+    order[at] = (int32_t)p;
+    place[p] = (int32_t)at;
+}
+
+size_t cuda_route_room(uint32_t pairs) { return (size_t)ceil_div(pairs, CUDA_ROUTE_PAIRS) * CUDA_ROUTED * sizeof(uint32_t); }
+
+cudaError_t cuda_route(const int32_t *ids, int32_t *counts, int32_t *offsets, int32_t *order, int32_t *place, void *work,
                        uint32_t pairs, uint32_t experts, cudaStream_t s)
 {
-    route<<<1, WARPS * 32, 0, s>>>(ids, counts, offsets, order, place, pairs, experts);
+    const unsigned blocks = ceil_div(pairs, CUDA_ROUTE_PAIRS);
+    route_histogram<<<blocks, CUDA_ROUTE_PAIRS, 0, s>>>(ids, (uint32_t *)work, pairs);
+    route_place<<<blocks, CUDA_ROUTE_PAIRS, 0, s>>>(ids, (const uint32_t *)work, counts, offsets, order, place, pairs, experts);
     return cudaGetLastError();
 }
