@@ -192,9 +192,9 @@ static int prove_mode(prover *p, enum lily_mode mode, uint32_t n, lily_err *e)
 {
     const lily_config *c = &p->cut->config;
     lily_plan *plan = NULL, *ref_plan = NULL;
-    const uint32_t each = mode == LILY_DECODE ? 1 : n;
-    const lily_plan_ask ask = {mode, mode == LILY_DECODE ? 1 : most_tokens(p, n), p->ask->context, p->ask->ablated, 0};
-    const lily_plan_ask plain = {mode, each, p->ask->context, 0, 0};
+    const uint32_t each = mode == LILY_DECODE ? 1 : n, context = p->ask->context > PROMPT ? p->ask->context : PROMPT;
+    const lily_plan_ask ask = {mode, mode == LILY_DECODE ? 1 : most_tokens(p, n), context, p->ask->ablated, 0};
+    const lily_plan_ask plain = {mode, each, context, 0, 0};
     lily_beside *b = &p->b;
     b->exec = b->ref_exec = NULL;
     b->state = b->ref_state = NULL;

@@ -47,6 +47,25 @@ static void rows_of_cpu_agree(void **state)
     check_device("cpu", "portable");
 }
 
+/* Fewer tokens than a proof reads. */
+static void short_contexts_and_chunks(void **state)
+{
+    (void)state;
+    static const lily_prove_ask asks[] = {{1, 1, 0}, {1, 1024, 0}, {2, 2, 0}, {5, 8, 0}};
+    rig_model m;
+    rig_model_open(&m, rig_dir("odd"));
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
+        lily_dev *dev;
+        lily_err e;
+        uint64_t refused[LILY_MAX_ROWS / 64] = {0};
+        check_ok(lily_dev_cpu.open(&dev, &(lily_dev_options){0}, &e), &e);
+        check_ok(lily_prove(&lily_dev_cpu, dev, m.model, &asks[i], refused, &e), &e);
+        assert_true(!refused[0] && !refused[1]);
+        lily_dev_cpu.close(dev);
+    }
+    rig_model_close(&m);
+}
+
 static void rows_of_cuda_agree(void **state)
 {
     (void)state;
@@ -301,7 +320,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_cpu_agree),         cmocka_unit_test(rows_of_cuda_agree),
         cmocka_unit_test(wrong_rows_are_left_out),   cmocka_unit_test(failing_rows_are_left_out),
-        cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(nothing_is_left),           cmocka_unit_test(short_contexts_and_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
