@@ -1,6 +1,7 @@
 /* decode_attention.cu - attention of one token behind a context: all of its kernels, layer after layer in a graph as the
  * device runs them, over so many layers that the second-level cache does not hold them; beside it readers of the same
- * bytes.  Also what it adds where a product stands before each, as in a model.  Heads drawn at random are checked against a softmax in double.  One JSON line a result. */
+ * bytes.  Also what it adds where a product stands before each, as in a model.  Heads drawn at random are checked
+ * against a softmax in double.  One JSON line a result. */
 #include "bench.cuh"
 #include "device/cuda/kernels/common.cuh"
 #include "readers.cuh"
