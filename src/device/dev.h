@@ -95,7 +95,7 @@ typedef struct lily_dev_ops {
     size_t n_rows;
     /* Switches beside the rows': those that it heeds in how it launches and computes (it reads plan->ablated; for
      * TOKEN_HANDOFF: it takes a lane without tokens, and a run before the one before it is waited for), and of all that it
-     * cannot go without, why: [N_ABLATIONS], else NULL. */
+     * cannot go without, why: [N_ABLATIONS], else NULL; a NULL table: there is nothing. */
     uint64_t heeds;
     const char *const *keeps;
     bool own_memory;            /* it has memory of its own, where weights, states and scratch go */

@@ -90,7 +90,7 @@ static bool is_removable(const lily_dev_ops *ops, uint64_t ablation)
 const char *lily_device_keeps(const lily_dev_ops *ops, unsigned ablation)
 {
     if (is_removable(ops, lily_bit(ablation))) return NULL;
-    return ops->keeps[ablation] ? ops->keeps[ablation] : "it has no such thing";
+    return ops->keeps && ops->keeps[ablation] ? ops->keeps[ablation] : "it has no such thing";
 }
 
 int lily_device_without(const lily_dev_ops *ops, uint64_t ablated, lily_err *e)

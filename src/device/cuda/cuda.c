@@ -183,14 +183,11 @@ static cuda_row_fn *const functions[] = {
 
 /* ---- switches ---- */
 
-/* Beside those of rows: what reads plan->ablated. */
+/* Beside those of rows: what reads plan->ablated.  With them there is nothing that it cannot do without. */
 #define HEEDS                                                                                                \
-    (OFF(OVERLAP) | OFF(WEIGHT_PREFETCH) | OFF(GRAPH) | OFF(TOKEN_HANDOFF) | OFF(ROW_GEMV) | OFF(REGISTER_SCAN) | OFF(KV_COALESCE) |   \
-     OFF(GQA_PACK) | OFF(FIXED_BLOCK) | OFF(FUSED_DEQUANT) | OFF(TILE_SELECT) | OFF(DEVICE_ROUTING))
-
-#define ALONE "its control is not written"
-static const char *const keeps[N_ABLATIONS] = {
-};
+    (OFF(OVERLAP) | OFF(WEIGHT_PREFETCH) | OFF(GRAPH) | OFF(TOKEN_HANDOFF) | OFF(ROW_GEMV) |                 \
+     OFF(REGISTER_SCAN) | OFF(KV_COALESCE) | OFF(GQA_PACK) | OFF(FIXED_BLOCK) | OFF(FUSED_DEQUANT) |         \
+     OFF(TILE_SELECT) | OFF(DEVICE_ROUTING))
 
 bool cuda_leaves_squares(const lily_plan *p)
 {
@@ -287,7 +284,6 @@ const lily_dev_ops lily_dev_cuda = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof *rows,
     .heeds = HEEDS,
-    .keeps = keeps,
     .own_memory = true,
     .chunk = 4096,
     .slot_bytes = cuda_slot_bytes,
