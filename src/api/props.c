@@ -47,11 +47,15 @@ static void put_memory(lily_buf *out, lily_engine *g)
 
 static void put_plans(lily_buf *out, lily_engine *g)
 {
-    uint64_t off = lily_engine_ablated(g);
+    const uint64_t off = lily_engine_ablated(g), there = lily_engine_switches(g) | off;
+    const char *comma = "";
     lily_buf_printf(out, "\"plans\":{\"decode\":\"%016" PRIx64 "\",\"prefill\":\"%016" PRIx64 "\"},\"switches\":{",
                     lily_engine_plan_hash(g, LILY_DECODE), lily_engine_plan_hash(g, LILY_PREFILL));
-    for (unsigned i = 0; i < N_ABLATIONS; i++)
-        lily_buf_printf(out, "%s\"%s\":%s", i ? "," : "", lily_ablation_name(i), off >> i & 1 ? "false" : "true");
+    for (unsigned i = 0; i < N_ABLATIONS; i++) {
+        if (!(there >> i & 1)) continue;
+        lily_buf_printf(out, "%s\"%s\":%s", comma, lily_ablation_name(i), off >> i & 1 ? "false" : "true");
+        comma = ",";
+    }
     lily_buf_puts(out, "},");
 }
 

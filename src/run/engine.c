@@ -144,6 +144,13 @@ lily_replies *lily_engine_replies(lily_engine *g) { return g->replies; }
 uint32_t lily_engine_chunk(const lily_engine *g) { return g->m.chunk; }
 uint64_t lily_engine_ablated(const lily_engine *g) { return g->m.ablated; }
 
+uint64_t lily_engine_switches(const lily_engine *g)
+{
+    uint64_t can = 0;
+    for (unsigned i = 0; i < N_ABLATIONS; i++) can |= lily_device_keeps(g->m.ops, i) ? 0 : lily_bit(i);
+    return can;
+}
+
 uint64_t lily_engine_plan_hash(const lily_engine *g, enum lily_mode mode)
 {
     lily_plan_device d = lily_loaded_device(&g->m);

@@ -86,6 +86,7 @@ const char *lily_engine_device_text(const lily_engine *g);      /* "cpu: 2 threa
 const char *lily_engine_fingerprint(const lily_engine *g);      /* of the checkpoint */
 uint32_t lily_engine_chunk(const lily_engine *g);               /* prompt tokens a run at most */
 uint64_t lily_engine_ablated(const lily_engine *g);             /* lily_ablation bits */
+uint64_t lily_engine_switches(const lily_engine *g);            /* those that could be turned off on its device */
 uint64_t lily_engine_plan_hash(const lily_engine *g, enum lily_mode mode);
 lily_replies *lily_engine_replies(lily_engine *g);              /* what it has said, for those who make prompts */
 /* Requests that run now and that wait. */
