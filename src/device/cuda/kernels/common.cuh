@@ -140,11 +140,14 @@ template <typename K> static cudaError_t allow_shared(K kernel, size_t bytes, si
     return e;
 }
 
-/* Rows of one token have a block on every multiprocessor, with work or without, and shared memory of which two blocks
- * fit one, but not three: beside each block there is room for just one of the next kernel.  Otherwise two of those
- * crowd where there is room first, and what they do takes twice as long. */
-enum { TOKEN_BLOCKS = 132, TOKEN_SHARED = 80 * 1024 };
+/* Rows of one token have a block on every multiprocessor, with work or without, and ask for so much shared memory that
+ * beside each there is room for just one of the next kernel.  Otherwise two of those crowd where there is room first, and
+ * what they do takes twice as long.  Of two kernels in turn one is large, so that two of its blocks never fit one
+ * multiprocessor (228 KiB, 1 more a block), the other small.  Registers must allow for both, too: each quarter of a
+ * multiprocessor has 512 for a lane, and of 17 warps five. */
+enum { TOKEN_BLOCKS = 132, TOKEN_SHARED = 80 * 1024, TOKEN_LARGE = 115 * 1024 };
 static inline size_t token_shared(size_t bytes) { return bytes > TOKEN_SHARED ? bytes : (size_t)TOKEN_SHARED; }
+static inline size_t token_large(size_t bytes) { return bytes > TOKEN_LARGE ? bytes : (size_t)TOKEN_LARGE; }
 
 /* ---- programmatic dependent launch ---- */
 

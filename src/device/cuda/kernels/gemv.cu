@@ -67,7 +67,6 @@ static __global__ __launch_bounds__(GEMV_THREADS + 32, 2) void gemv(const __grid
     Norm norm = {};
     if (a.norm_tail && warp == GEMV_WARPS - 1) norm = norm_load(a.in, a.cols);
     vector_load<2 * SETS>(v, a.in, a.cols, a.squares, a.eps);
-    gemv_sync();
     if (warp == GEMV_WARPS - 1) {
         const float s = norm_scale(norm, a.in, a.cols, a.eps);
         if ((tid & 31) == 0) scale = s;
@@ -111,7 +110,7 @@ template <int SETS, bool RESIDUAL>
 static cudaError_t launch_gemv(const cuda_gemv *a, const Residual &r, bool early, cudaStream_t s)
 {
     const uint32_t each = ceil_div(a->blocks, TOKEN_BLOCKS);
-    const size_t shared = token_shared(gemv_shared(a->cols / CUDA_CHUNK_COLS, each));
+    const size_t shared = token_large(gemv_shared(a->cols / CUDA_CHUNK_COLS, each));
     if (each > TILES_AT_MOST || shared > 227 * 1024) return cudaErrorInvalidValue;
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(gemv<SETS, RESIDUAL>, shared, allowed);
@@ -145,7 +144,7 @@ struct Walk {                   /* over the chunks of a warp's tiles */
     }
 };
 
-static __global__ __maxnreg__(80) void gemv_head(const __grid_constant__ cuda_gemv a)
+static __global__ __maxnreg__(72) void gemv_head(const __grid_constant__ cuda_gemv a)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     const uint32_t chunks = a.cols / CUDA_CHUNK_COLS, lane = threadIdx.x & 31;

@@ -32,11 +32,17 @@ __device__ inline Vector vector_at(uint8_t *room, uint32_t chunks)
 /* What lies behind it. */
 __device__ inline float *vector_end(const Vector &v, uint32_t chunks) { return v.scales + chunks * 2; }
 
-/* Of N pairs of columns, 2p and 2p + 1, p = first + i * GEMV_THREADS, those below `pairs`; by whole warps, of which 32
- * neighbours are a group.  Of 16 neighbours (32 columns) thread i and thread i + 8 have bytes of the same words: see
- * code_byte for which columns a lane multiplies at once. */
+/* The i-th pair of columns, 2p and 2p + 1, of a lane: a warp has chunks warp, warp + GEMV_WARPS, …, which it will also
+ * multiply with, so that nobody waits for others' vectors. */
+__device__ inline uint32_t pair_at(uint32_t i)
+{
+    return ((threadIdx.x >> 5) + i / 2 * GEMV_WARPS) * 64 + i % 2 * 32 + (threadIdx.x & 31);
+}
+
+/* N pairs, those below `pairs`.  32 neighbours are a group.  Of 16 neighbours (32 columns) lane i and lane i + 8 have bytes
+ * of the same words: see code_byte for which columns a lane multiplies at once. */
 template <int N>
-__device__ inline void vector_put(const Vector &v, uint32_t first, uint32_t pairs, const float2 (&f)[N], const float (&factor)[N])
+__device__ inline void vector_put(const Vector &v, uint32_t pairs, const float2 (&f)[N], const float (&factor)[N])
 {
     const uint32_t digit = (1 << PLANE_BITS) - 1, half = 1 << (PLANE_BITS - 1), halves = half * (digit + 2);
     uint32_t most[N];
@@ -51,7 +57,7 @@ __device__ inline void vector_put(const Vector &v, uint32_t first, uint32_t pair
     }
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        const uint32_t p = first + i * GEMV_THREADS, chunk = p / 64, t = p % 64 / 16, q = p % 8;
+        const uint32_t p = pair_at(i), chunk = p / 64, t = p % 64 / 16, q = p % 8;
         /* Digits of 7 bits, the lower two from -64 to 63: with 64 added to each they are bits of a sum. */
         const uint32_t xs = (uint32_t)x[i] + halves, ys = (uint32_t)y[i] + halves;
         uint32_t all[PLANES];
@@ -76,9 +82,10 @@ __device__ inline void vector_put(const Vector &v, uint32_t first, uint32_t pair
             v.scales[p / 32] = scale;
         }
     }
+    __syncwarp();
 }
 
-/* x [cols] that an earlier kernel wrote, of at most N * 2 * GEMV_THREADS columns, on its way.  Asked for before weights
+/* x [cols] that an earlier kernel wrote, of at most N / 2 chunks a warp, on its way.  Asked for before weights
  * are: behind them it would take as long as they do. */
 template <int N> struct Asked {
     float2 f[N];
@@ -91,7 +98,7 @@ __device__ inline void vector_ask(Asked<N> &to, const float *x, uint32_t cols, c
 {
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        const uint32_t p = min(threadIdx.x + i * GEMV_THREADS, cols / 2 - 32 + threadIdx.x % 32);
+        const uint32_t p = min(pair_at(i), cols / 2 - 32 + threadIdx.x % 32);
         asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(to.f[i].x), "=f"(to.f[i].y) : "l"((const float2 *)x + p));
         to.factor[i] = squares ? head_scale(squares, p / (CUDA_HEAD / 2), eps) : 1.f;
     }
@@ -99,7 +106,7 @@ __device__ inline void vector_ask(Asked<N> &to, const float *x, uint32_t cols, c
 
 template <int N> __device__ inline void vector_put(const Vector &v, const Asked<N> &from, uint32_t cols)
 {
-    vector_put(v, threadIdx.x, cols / 2, from.f, from.factor);
+    vector_put(v, cols / 2, from.f, from.factor);
 }
 
 template <int N>

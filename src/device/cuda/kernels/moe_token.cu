@@ -82,11 +82,11 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid
         barrier_expect(&full, tile_bytes);
         bulk_copy(codes, from + (size_t)tile * tile_bytes, tile_bytes, &full);
     }
+    __syncthreads();
     dependency_wait();
     Norm norm = {};
     if (warp == GEMV_WARPS - 1) norm = norm_load(a.m, a.hidden);
     vector_load<2>(v, a.m, a.hidden);
-    __syncthreads();
     if (idle) return;
     if (warp == GEMV_WARPS - 1) {
         const float s = norm_scale(norm, a.m, a.hidden, a.eps);
@@ -94,10 +94,10 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_route(const __grid
     }
     barrier_wait(&full, 0);
     float row0 = 0, row1 = 0;
-    for (uint32_t c = warp; c < chunks; c += GEMV_WARPS) {
+    if (warp < chunks) {
         Fragment f;
-        fragment_load(f, v, c);
-        chunk_times_any(codes + c * CUDA_CHUNK_BYTES(bits), bits, f, row0, row1);
+        fragment_load(f, v, warp);
+        chunk_times_any(codes + warp * CUDA_CHUNK_BYTES(bits), bits, f, row0, row1);
     }
     part_put(part, 0, row0, row1);
     __syncthreads();
@@ -125,15 +125,20 @@ cudaError_t cuda_moe_route(const cuda_moe_token *a, bool early, cudaStream_t s)
 
 /* ---- up: gate, up and activation of the chosen experts ---- */
 
-/* A warp beside the others asks for weights, a few tiles ahead of those that are there. */
+/* A warp beside the others asks for weights once the experts are chosen, a few tiles ahead of those that are there. */
 static __device__ void up_ask(const cuda_moe_token &a, const Chosen &chosen, uint8_t *to, uint64_t *full, uint32_t first, uint32_t tiles)
 {
-    const uint32_t tile_bytes = a.hidden / CUDA_CHUNK_COLS * CUDA_CHUNK_BYTES(4), blocks = a.inter / 8;
+    const uint32_t tile_bytes = a.hidden / CUDA_CHUNK_COLS * CUDA_CHUNK_BYTES(4), blocks = a.inter / 8, lane = threadIdx.x & 31;
+    const uint32_t t = first + lane, rank = min(t / blocks, a.top_k - 1), block = t % blocks;
+    __syncthreads();
+    const uint8_t *mine = a.ex_up + ((size_t)chosen.id[rank] * blocks + block) * tile_bytes;
     for (uint32_t i = 0; i < tiles; i++) {
-        const uint32_t t = first + i;
         if (i >= UNDER_WAY) barrier_wait(full + i - UNDER_WAY, 0);
-        barrier_expect(full + i, tile_bytes);
-        bulk_copy(to + i * tile_bytes, a.ex_up + ((size_t)chosen.id[t / blocks] * blocks + t % blocks) * tile_bytes, tile_bytes, full + i);
+        if (lane == i) {
+            barrier_expect(full + i, tile_bytes);
+            bulk_copy(to + i * tile_bytes, mine, tile_bytes, full + i);
+        }
+        __syncwarp();
     }
 }
 
@@ -155,8 +160,7 @@ static __global__ __launch_bounds__(GEMV_THREADS + 32, 2) void moe_up(const __gr
     dependency_wait();
     dependency_launch();        /* after the wait: the next kernel reads the router's logits before its own */
     if (warp == GEMV_WARPS) {
-        __syncthreads();        /* chosen */
-        if (tid % 32 == 0) up_ask(a, chosen, shared, full, first, tiles);
+        up_ask(a, chosen, shared, full, first, tiles);
         return;
     }
     Asked<2> m;
@@ -175,7 +179,8 @@ static __global__ __launch_bounds__(GEMV_THREADS + 32, 2) void moe_up(const __gr
         const float s = norm_scale(norm, a.m, a.hidden, a.eps);
         if ((tid & 31) == 0) scale = s;
     }
-    gemv_sync();
+    const uint32_t t = first + tid / 8;
+    float *to = a.eh + (size_t)(t / blocks) * a.inter + t % blocks * 8 + tid % 8;
     Fragment f;
     if (warp < chunks) fragment_load(f, v, warp);
     for (uint32_t i = 0; i < tiles; i++) {
@@ -191,16 +196,15 @@ static __global__ __launch_bounds__(GEMV_THREADS + 32, 2) void moe_up(const __gr
     }
     gemv_sync();
     if (tid < tiles * 8) {
-        const uint32_t i = tid / 8, row = tid % 8, t = first + i;
-        const float gate = part_sum(part, i, row) * scale, up = part_sum(part, i, row + 8) * scale;
-        a.eh[(size_t)(t / blocks) * a.inter + t % blocks * 8 + row] = siluf(gate) * up;
+        const float gate = part_sum(part, tid / 8, tid % 8) * scale, up = part_sum(part, tid / 8, tid % 8 + 8) * scale;
+        *to = siluf(gate) * up;
     }
 }
 
 cudaError_t cuda_moe_up(const cuda_moe_token *a, bool early, cudaStream_t s)
 {
     const uint32_t chunks = a->hidden / CUDA_CHUNK_COLS, all = a->top_k * (a->inter / 8), each = ceil_div(all, TOKEN_BLOCKS);
-    const size_t shared = token_shared((size_t)each * chunks * CUDA_CHUNK_BYTES(4) + vector_bytes(chunks) + each * GEMV_WARPS * 16 * 4);
+    const size_t shared = token_large((size_t)each * chunks * CUDA_CHUNK_BYTES(4) + vector_bytes(chunks) + each * GEMV_WARPS * 16 * 4);
     if (each > 8 || shared > 226 * 1024) return cudaErrorInvalidValue;
     static size_t allowed = 0;
     const cudaError_t e = allow_shared(moe_up, shared, allowed);
@@ -209,26 +213,26 @@ cudaError_t cuda_moe_up(const cuda_moe_token *a, bool early, cudaStream_t s)
 
 /* ---- down: the chosen and the shared expert, the residual, and the next norm ---- */
 
-/* What up and route left, of at most 8192 values. */
+/* A warp's chunks at most. */
+enum { DOWN_SETS = 4, DOWN_UNITS = DOWN_SETS * GEMV_WARPS };
+
+/* What up and route left. */
+template <int SETS>
 static __device__ void down_load(const Vector &v, const cuda_moe_token &a, uint32_t routed, uint32_t units)
 {
-    enum { AT_ONCE = 5 };
-    const float factor[AT_ONCE] = {1.f, 1.f, 1.f, 1.f, 1.f};
-    const uint32_t pairs = units * 64;
-#pragma unroll 1
-    for (uint32_t p0 = threadIdx.x; p0 < pairs; p0 += AT_ONCE * GEMV_THREADS) {
-        float2 f[AT_ONCE];
+    float2 f[2 * SETS];
+    float factor[2 * SETS];
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const uint32_t p = min(p0 + i * GEMV_THREADS, pairs - 1);
-            const float2 *from = p < routed * 64 ? (const float2 *)a.eh + p : (const float2 *)a.sh + (p - routed * 64);
-            f[i] = __ldcg(from);
-        }
-        vector_put(v, p0, pairs, f, factor);
+    for (int i = 0; i < 2 * SETS; i++) {
+        const uint32_t p = min(pair_at(i), units * 64 - 1);
+        f[i] = __ldcg(p < routed * 64 ? (const float2 *)a.eh + p : (const float2 *)a.sh + (p - routed * 64));
+        factor[i] = 1.f;
     }
+    vector_put(v, units * 64, f, factor);
 }
 
-static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_constant__ cuda_moe_token a)
+template <int SETS>
+static __global__ __maxnreg__(56) void moe_down(const __grid_constant__ cuda_moe_token a)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ uint64_t full[2];
@@ -264,29 +268,35 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
             bulk_copy(shared + tid * bytes, a.ex_down + ((size_t)chosen.id[tid] * blocks + blockIdx.x) * bytes, bytes, full);
         if (!a.chosen) weigh_experts(&chosen, a.top_k);
     }
+    __syncthreads();
+    float weight[SETS];
+#pragma unroll
+    for (uint32_t k = 0; k < SETS; k++) weight[k] = chosen.weight[min((warp + k * GEMV_WARPS) / each, a.top_k - 1)];
     const uint32_t row = blockIdx.x * 16 + tid;
     const bool adds = tid < 16 && row < a.hidden;
     const float norm = adds ? a.norm[row] : 0.f;
     dependency_wait();
     const float before = adds ? load_now(a.x + row) : 0.f, gate = load_now(a.sg);
-    down_load(v, a, routed, units);
-    __syncthreads();
+    down_load<SETS>(v, a, routed, units);
     if (!idle) {
         barrier_wait(full, 0);
         barrier_wait(full + 1, 0);
     }
     float row0 = 0, row1 = 0;
-    for (uint32_t u = warp; u < units && !idle; u += GEMV_WARPS) {
+#pragma unroll
+    for (uint32_t k = 0; k < SETS; k++) {
+        const uint32_t u = warp + k * GEMV_WARPS;
+        if (u >= units || idle) break;
         const uint8_t *chunk = shared + u * CUDA_CHUNK_BYTES(4);
-        const float weight = u < routed ? chosen.weight[u / each] : gate;
+        const float its = u < routed ? weight[k] : gate;
         Fragment f;
         Codes c;
         float r0 = 0, r1 = 0;
         fragment_load(f, v, u);
         codes_load<true>(c, chunk, chunk + CUDA_CODES);
         chunk_times(c, f, r0, r1);
-        row0 += weight * r0;
-        row1 += weight * r1;
+        row0 += its * r0;
+        row1 += its * r1;
     }
     part_put(part, 0, row0, row1);
     __syncthreads();
@@ -301,12 +311,19 @@ static __global__ __launch_bounds__(GEMV_THREADS, 2) void moe_down(const __grid_
     }
 }
 
-cudaError_t cuda_moe_down(const cuda_moe_token *a, bool early, cudaStream_t s)
+template <int SETS>
+static cudaError_t launch_down(const cuda_moe_token *a, uint32_t units, bool early, cudaStream_t s)
 {
-    const uint32_t units = a->top_k * (a->inter / CUDA_CHUNK_COLS) + a->shared_inter / CUDA_CHUNK_COLS;
     const size_t shared = token_shared(units * CUDA_CHUNK_BYTES(4) + vector_bytes(units) + GEMV_WARPS * 16 * 4);
     if (shared > 226 * 1024) return cudaErrorInvalidValue;
     static size_t allowed = 0;
-    const cudaError_t e = allow_shared(moe_down, shared, allowed);
-    return e != cudaSuccess ? e : launch(moe_down, TOKEN_BLOCKS, GEMV_THREADS, shared, early, s, *a);
+    const cudaError_t e = allow_shared(moe_down<SETS>, shared, allowed);
+    return e != cudaSuccess ? e : launch(moe_down<SETS>, TOKEN_BLOCKS, GEMV_THREADS, shared, early, s, *a);
+}
+
+cudaError_t cuda_moe_down(const cuda_moe_token *a, bool early, cudaStream_t s)
+{
+    const uint32_t units = a->top_k * (a->inter / CUDA_CHUNK_COLS) + a->shared_inter / CUDA_CHUNK_COLS;
+    if (units > DOWN_UNITS) return cudaErrorInvalidValue;
+    return units <= 3 * GEMV_WARPS ? launch_down<3>(a, units, early, s) : launch_down<DOWN_SETS>(a, units, early, s);
 }

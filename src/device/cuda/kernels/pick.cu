@@ -35,6 +35,11 @@ __device__ inline uint64_t order_key(float logit, uint32_t id)
     return (uint64_t)u << 32 | (uint32_t)~id;
 }
 __device__ inline uint32_t id_of(uint64_t key) { return ~(uint32_t)key; }
+__device__ inline float logit_of(uint64_t key)
+{
+    const uint32_t u = (uint32_t)(key >> 32);
+    return __uint_as_float(u & 0x80000000u ? u & 0x7FFFFFFFu : ~u);
+}
 
 __device__ inline uint64_t warp_max64(uint64_t v)
 {
@@ -59,6 +64,18 @@ __device__ inline uint64_t block_max64(uint64_t v, uint64_t *room)
     if ((threadIdx.x & 31) == 0) room[threadIdx.x >> 5] = v;
     __syncthreads();
     return warp_max64((threadIdx.x & 31) < blockDim.x / 32 ? room[threadIdx.x & 31] : 0);
+}
+/* Three at once. */
+__device__ inline void block_max64_three(uint64_t (&v)[3], uint64_t (&room)[3][32])
+{
+#pragma unroll
+    for (int i = 0; i < 3; i++) v[i] = warp_max64(v[i]);
+    if ((threadIdx.x & 31) == 0)
+#pragma unroll
+        for (int i = 0; i < 3; i++) room[i][threadIdx.x >> 5] = v[i];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 3; i++) v[i] = warp_max64((threadIdx.x & 31) < blockDim.x / 32 ? room[i][threadIdx.x & 31] : 0);
 }
 __device__ inline double block_sum_double(double v, double *room)
 {
@@ -91,14 +108,14 @@ __device__ inline float held_at(const float (&x)[HELD], uint32_t k)
 
 static __global__ __launch_bounds__(256) void adjust(const float *logits, const cuda_lane *lane, void *room, uint32_t vocab)
 {
-    __shared__ uint64_t keys[32];
+    __shared__ uint64_t keys[3][32];
     __shared__ double sums[32];
     const Work w = work_at(room, vocab);
     dependency_launch();
     dependency_wait();
     const uint32_t n = (uint32_t)lane->n_vocab, each = (n + SLICES - 1) / SLICES;
     const uint32_t begin = blockIdx.x * each, end = min(begin + each, n);
-    uint64_t best = 0, raw = 0, fault = 0;
+    uint64_t top[3] = {}, &best = top[0], &raw = top[1], &fault = top[2];
     float mine[HELD];
 #pragma unroll
     for (int k = 0; k < HELD; k++) mine[k] = begin + threadIdx.x + k * 256 < end ? __ldcg(logits + begin + threadIdx.x + k * 256) : 0;
@@ -109,10 +126,8 @@ static __global__ __launch_bounds__(256) void adjust(const float *logits, const 
         best = max(best, order_key(changed, i));
         raw = max(raw, order_key(l, i));
     }
-    best = block_max64(best, keys);
-    raw = block_max64(raw, keys);
-    fault = block_max64(fault, keys);
-    const float most = begin < end ? __ldcg(logits + id_of(raw)) : -CUDART_INF_F;
+    block_max64_three(top, keys);
+    const float most = begin < end ? logit_of(raw) : -CUDART_INF_F;
     double sum = 0;
     for (uint32_t i = begin + threadIdx.x, k = 0; i < end; i += 256, k++) {
         const float l = k < HELD ? held_at(mine, k) : __ldcg(logits + i);
@@ -153,6 +168,9 @@ struct Deciding {
     uint64_t prefix;
     double left;
     bool found;
+    double normaliser;          /* log of the sum of exp(logit) */
+    uint32_t best;
+    int32_t fault;
 };
 
 __device__ inline unsigned long long mass_of(float weight) { return (unsigned long long)((double)weight * 0x1p40); }
@@ -246,6 +264,33 @@ static __device__ uint32_t draw(Deciding &s, const Work &w, const cuda_lane *k, 
     return (uint32_t)s.prefix;
 }
 
+/* Of all slices, by one warp. */
+static __device__ void join_slices(Deciding &s, const Work &w, uint32_t vocab)
+{
+    const uint32_t lane = threadIdx.x & 31;
+    Slice mine[SLICES / 32];
+    uint64_t best = 0;
+    float most = -CUDART_INF_F;
+    int32_t fault = 0x7fffffff;
+    double sum = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < SLICES / 32; i++) mine[i] = w.slice[lane + 32 * i];
+#pragma unroll
+    for (uint32_t i = 0; i < SLICES / 32; i++)
+        best = max(best, mine[i].best), most = fmaxf(most, mine[i].most), fault = min(fault, mine[i].fault);
+    most = warp_max(most);
+#pragma unroll
+    for (uint32_t i = 0; i < SLICES / 32; i++)
+        if (mine[i].sum > 0) sum += mine[i].sum * exp((double)mine[i].most - most);
+    best = warp_max64(best);
+    fault = __reduce_min_sync(~0u, fault);
+    sum = warp_sum_double(sum);
+    if (lane) return;
+    s.best = min(id_of(best), vocab - 1);
+    s.fault = fault;
+    s.normaliser = most + log(sum);
+}
+
 /* moves: what cuda_commit does is done too, and the position moves on by so many; negative: it is not. */
 static __global__ __launch_bounds__(THREADS) void choose(const float *logits, cuda_lane *lane, void *room, int32_t *token,
                                                          cuda_answer *answer, uint32_t vocab, int32_t moves)
@@ -255,14 +300,11 @@ static __global__ __launch_bounds__(THREADS) void choose(const float *logits, cu
     dependency_wait();
     const uint32_t n = (uint32_t)lane->n_vocab;
     answer += lane->turn % CUDA_ANSWERS;
-    const uint32_t best = min(id_of(best_of_slices(w)), vocab - 1);
-    const uint32_t slice = threadIdx.x < SLICES ? threadIdx.x : 0;
-    const int32_t fault = 0x7fffffff - (int32_t)block_max64((uint32_t)(0x7fffffff - w.slice[slice].fault), s.keys);
-    const uint64_t top_slice = block_max64(order_key(w.slice[slice].most, slice), s.keys);
-    const float most = w.slice[id_of(top_slice) % SLICES].most;
-    const bool counted = threadIdx.x < SLICES && w.slice[slice].sum > 0;
-    const double sum = block_sum_double(counted ? w.slice[slice].sum * exp((double)w.slice[slice].most - most) : 0, s.sums);
-    const double normaliser = most + log(sum);
+    if (threadIdx.x < 32) join_slices(s, w, vocab);
+    __syncthreads();
+    const uint32_t best = s.best;
+    const int32_t fault = s.fault;
+    const double normaliser = s.normaliser;
     const bool nothing = !(w.adjusted[best] > -CUDART_INF_F);
     uint32_t chosen = best;
     if (!is_greedy(lane) && !nothing && fault == 0x7fffffff) {
