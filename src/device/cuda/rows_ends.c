@@ -97,8 +97,8 @@ int cuda_row_pick(cuda_run *r, uint16_t layer, lily_err *e)
 {
     (void)layer;
     if (!r->picks) return LILY_OK;
-    CU(cuda_pick(cuda_floats(r, SLOT_LOGITS), r->dev->lane, cuda_workspace(r), NULL, r->dev->answer, r->config->vocab,
-                 r->forward ? (int32_t)r->tokens : 0, cuda_overlaps(r), r->dev->stream));
+    CU(cuda_pick(cuda_floats(r, SLOT_LOGITS), r->dev->lane, cuda_workspace(r), cuda_ints(r, SLOT_TOKEN), r->dev->answer,
+                 r->config->vocab, r->forward ? (int32_t)r->tokens : 0, cuda_overlaps(r), r->dev->stream));
     return LILY_OK;
 }
 

@@ -147,7 +147,7 @@ cudaError_t cuda_embed_token(const cuda_matrix *embed, cuda_lane *lane, float *x
  * the first n_vocab. */
 cudaError_t cuda_score(const float *logits, const int32_t *wanted, uint32_t tokens, uint32_t vocab, uint32_t n_vocab,
                        float *scores, int32_t *best, cudaStream_t);
-/* The choice, into answer[lane->turn % CUDA_ANSWERS] and, unless it is NULL, *token.  work: cuda_pick_room(vocab) bytes.
+/* The choice, into answer[lane->turn % CUDA_ANSWERS] and *token.  work: cuda_pick_room(vocab) bytes.
  * moves >= 0: then what cuda_commit does, with n = moves. */
 size_t cuda_pick_room(uint32_t vocab);
 cudaError_t cuda_pick(const float *logits, cuda_lane *lane, void *work, int32_t *token, cuda_answer *answer, uint32_t vocab,

@@ -335,7 +335,7 @@ static __global__ __launch_bounds__(THREADS) void choose(const float *logits, cu
     }
     __syncthreads();            /* everyone has read the lane */
     if (threadIdx.x == 0) {
-        if (token) *token = (int32_t)chosen;
+        *token = (int32_t)chosen;
         if (moves >= 0) lane->position += (uint32_t)moves, lane->turn++, lane->token = (int32_t)chosen;
         answer->fault = fault != 0x7fffffff ? CUDA_NOT_A_NUMBER : nothing ? CUDA_NOTHING_ALLOWED : CUDA_FINE;
         answer->fault_token = fault;
