@@ -27,7 +27,11 @@ for model in $models; do
                 --ctx-size 256 --ids "$work/ids" --windows 70,1,1,1,1 ${without:+--without "$without"} > "$work/log" 2>&1
             code=$?
             echo "$tool, $(basename "$model"), $device${without:+, without $without}: exit $code, $(grep 'ERROR SUMMARY\|RACECHECK SUMMARY' "$work/log" | tail -1 | sed 's/=* *//'), $(($(date +%s) - start)) s"
-            [ $code -eq 0 ] || { failed=1; head -60 "$work/log"; }
+            [ $code -eq 0 ] && continue
+            failed=1
+            # Which kernel and where: the first reports without the stack of the host, and what lily said last.
+            grep '^=========' "$work/log" | grep -v 'Host Frame\|COMPUTE-SANITIZER\|^=========[[:space:]]*$' | head -30
+            grep -v "^=========" "$work/log" | tail -3
         done
     done
 done

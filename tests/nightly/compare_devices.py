@@ -31,8 +31,8 @@ def main():
     ap.add_argument("--against", default="cpu")
     ap.add_argument("--tokens", type=int, default=192)
     ap.add_argument("--threads", type=int, help="of the cpu device")
-    ap.add_argument("--perplexity", type=float, default=0.02, help="largest relative difference")
-    ap.add_argument("--top", type=float, default=0.9, help="least share of equal top tokens")
+    ap.add_argument("--perplexity", type=float, default=0.01, help="largest relative difference")
+    ap.add_argument("--top", type=float, default=0.97, help="least share of equal top tokens")
     o = ap.parse_args()
     config = json.loads((pathlib.Path(o.model) / "config.json").read_text())
     vocab = config.get("text_config", config)["vocab_size"]
