@@ -1,15 +1,18 @@
 /* engine_rig.h - an engine on the tiny checkpoint and requests to it, for the tests named test_engine*.  The program's
- * first argument is the device, a second one asks for more cases. */
+ * first argument is the device, "late:" before it makes it one that takes runs ahead (late_device.h), a second one asks for
+ * more cases. */
 #ifndef LILY_TESTS_RUN_ENGINE_RIG_H
 #define LILY_TESTS_RUN_ENGINE_RIG_H
 
 #include "base/mem.h"
+#include "late_device.h"
 #include "run/engine_inside.h"
 #include "text.h"
 
 enum { CONTEXT = 1024, CHUNK = 32, PROMPT = 50, LONG = 900, CACHE = 32 << 20 };
 
 static const char *device = "ref";
+static bool hands_over; /* it was named with "late:" */
 static bool slow;       /* a second argument: take more cases */
 
 typedef struct world {
@@ -29,6 +32,7 @@ static inline lily_engine *open_engine(uint32_t context, uint32_t queue, uint32_
                              .parallel = parallel,
                              .cache_bytes = CACHE};
     check_ok(lily_engine_open(&g, &o, &e), &e);
+    if (hands_over) hand_over(g, true);
     return g;
 }
 
@@ -135,6 +139,8 @@ static inline bool is_absent(const char *name)
     int main(int argc, char **argv)                                 \
     {                                                               \
         if (argc > 1) device = argv[1];                             \
+        hands_over = strncmp(device, "late:", 5) == 0;              \
+        if (hands_over) device += 5;                                \
         slow = argc > 2;                                            \
         if (argc > 3) cmocka_set_test_filter(argv[3]);              \
         if (is_absent(device)) return SKIPPED;                      \

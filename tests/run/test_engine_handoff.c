@@ -1,61 +1,10 @@
 /* test_engine_handoff.c - runs that are submitted before the token in front of them is read: the same answers, whatever
- * comes between.  No device without a GPU does that, so one is made of any: it runs at once, and tells later. */
+ * comes between. */
 #include <unistd.h>
 
 #include "base/json.h"
 #include "engine_rig.h"
 #include "sample/call_grammar.h"
-
-enum { KEPT = 4 };
-
-static struct {
-    const lily_dev_ops *real;
-    lily_dev_ops ops;
-    lily_done done[KEPT];           /* of ticket t at t % KEPT */
-    uint64_t ticket[KEPT];
-    atomic_uint handed, again;      /* runs without tokens; choices made anew */
-    atomic_int until_fault;         /* runs without tokens until one cannot be submitted; negative: never */
-} late;
-
-static int late_submit(lily_dev *d, lily_exec *x, enum lily_segment first, enum lily_segment last, const lily_lane *lane,
-                       uint32_t n_lanes, uint64_t *ticket, lily_err *e)
-{
-    lily_lane cut = *lane;
-    atomic_bool now = true;
-    bool fails = !lane->tokens && atomic_fetch_sub(&late.until_fault, 1) == 0;
-    if (fails) cut.cancel = &now;
-    TRY(late.real->submit(d, x, first, last, &cut, n_lanes, ticket, e));
-    if (fails) return lily_fail(e, LILY_DEVICE, "planted failure");
-    atomic_fetch_add(&late.handed, !lane->tokens);
-    atomic_fetch_add(&late.again, first == LILY_PICK);
-    late.ticket[*ticket % KEPT] = *ticket;
-    return late.real->wait(d, *ticket, &late.done[*ticket % KEPT], n_lanes, e);
-}
-
-static int late_wait(lily_dev *d, uint64_t ticket, lily_done *done, uint32_t n_lanes, lily_err *e)
-{
-    (void)d, (void)n_lanes;
-    if (late.ticket[ticket % KEPT] != ticket) return lily_fail(e, LILY_INTERNAL, "run %d is forgotten", (int)ticket);
-    *done = late.done[ticket % KEPT];
-    return LILY_OK;
-}
-
-/* The engine must be idle. */
-static void hand_over(lily_engine *g, bool on)
-{
-    if (!late.real) {
-        late.real = g->m.ops;
-        late.ops = *late.real;
-        late.ops.submit = late_submit;
-        late.ops.wait = late_wait;
-        late.ops.heeds |= lily_bit(ABLATE_TOKEN_HANDOFF);
-        atomic_store(&late.until_fault, -1);
-    }
-    g->m.ops = on ? &late.ops : late.real;
-    g->m.ablated = on ? 0 : lily_bit(ABLATE_TOKEN_HANDOFF);
-    atomic_store(&late.handed, 0);
-    atomic_store(&late.again, 0);
-}
 
 static outcome run_as(const world *w, const lily_ask *ask, bool handed)
 {
@@ -80,7 +29,7 @@ static void check_both(const world *w, const lily_ask *ask)
     outcome want = run_as(w, ask, false);
     hand_over(w->g, true);
     outcome got = run(w->g, ask);
-    assert_int_equal(atomic_load(&late.handed), got.n ? got.n - (got.end == LILY_END_LENGTH) : 0);
+    assert_int_equal(atomic_load(&late_device.handed), got.n ? got.n - (got.end == LILY_END_LENGTH) : 0);
     hand_over(w->g, false);
     check_same(&want, &got);
     assert_int_equal(want.end, got.end);
@@ -188,8 +137,8 @@ static void a_call_begins(void **state)
         outcome want = run_as(w, &ask, false);
         hand_over(w->g, true);
         outcome got = run(w->g, &ask);
-        again += atomic_load(&late.again);
-        assert_true(atomic_load(&late.handed) > 0);
+        again += atomic_load(&late_device.again);
+        assert_true(atomic_load(&late_device.handed) > 0);
         check_same(&want, &got);
     }
     hand_over(w->g, false);
@@ -213,11 +162,11 @@ static void cancelled_and_failed(void **state)
     o = run(w->g, &small);
     check_same(&want, &o);
     for (int n = 0; n < 4; n++) {
-        atomic_store(&late.until_fault, n);
+        atomic_store(&late_device.until_fault, n);
         o = run(w->g, &small);
         assert_int_equal(o.end, LILY_END_ERROR);
         assert_non_null(strstr(o.err.text, "planted failure"));
-        atomic_store(&late.until_fault, -1);
+        atomic_store(&late_device.until_fault, -1);
         o = run(w->g, &small);
         check_same(&want, &o);
     }
