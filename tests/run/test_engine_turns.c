@@ -4,6 +4,15 @@
 
 /* ---- turns ---- */
 
+/* Has a token the same bits however a prompt is cut into runs? */
+static bool is_invariant(void)
+{
+    const lily_dev_ops *ops = lily_device_find(device);
+    bool all = ops;
+    for (size_t i = 0; ops && i < ops->n_rows; i++) all &= ops->rows[i].invariant;
+    return all;
+}
+
 static uint32_t take_tokens(lily_request *r, bool *ended)
 {
     uint32_t n = 0;
@@ -30,7 +39,7 @@ static void a_stream_flows_on(void **state)
     uint32_t slices = 0;
     for (lily_event *ev; (ev = lily_request_wait(b)) && ev->kind != LILY_EVENT_END; lily_event_free(ev)) {
         slices += ev->kind == LILY_EVENT_PROGRESS;
-        if (ev->kind == LILY_EVENT_TOKEN) assert_int_equal(ev->id, alone.ids[0]);
+        if (ev->kind == LILY_EVENT_TOKEN && is_invariant()) assert_int_equal(ev->id, alone.ids[0]);
     }
     uint32_t between = take_tokens(a, &ended);
     assert_false(ended);
@@ -191,14 +200,16 @@ static lily_ask ask_of(const talk *t)
     return ask;
 }
 
-/* Waits for the END; a reply that came to it has the bits of the cold one. */
+/* Waits for the END; a reply that came to it has the bits of the cold one, where the device can promise that. */
 static void check_answer(lily_request *r, const talk *t)
 {
     uint32_t n = 0;
     for (lily_event *ev; (ev = lily_request_wait(r)); lily_event_free(ev)) {
         if (ev->kind == LILY_EVENT_TOKEN) {
-            assert_int_equal(ev->id, t->cold.ids[n]);
-            assert_true(ev->logprob == t->cold.logprob[n]);
+            if (is_invariant()) {
+                assert_int_equal(ev->id, t->cold.ids[n]);
+                assert_true(ev->logprob == t->cold.logprob[n]);
+            }
             n++;
         }
         if (ev->kind == LILY_EVENT_END) assert_true(ev->end == LILY_END_CANCELLED || (ev->end == LILY_END_LENGTH && n == REPLY));
