@@ -3,6 +3,8 @@
 #
 # MODEL is made when there is none (20 GB). OUT, a file of bench/results, begins with a line about the machine; each
 # command's lines follow one that names it. Steps, all by default; in brackets what each takes on an H200:
+#   check    the tests that need a GPU and compute-sanitizer, whole, into OUT with -check.txt for .jsonl (240 s); first,
+#            since what follows is worth little where they fail
 #   speed    prompts and replies at 256 to 4096 tokens (15 s)
 #   long     … at 32K, 64K and 128K (60 s)
 #   ablate   every switch in pairs, at 512 to 4096 tokens (60 s)
@@ -14,7 +16,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 model=${1:?model folder} out=${2:?file} build=build
 shift 2
-[ $# -gt 0 ] || set -- speed long ablate deep chunks verify kernels
+[ $# -gt 0 ] || set -- check speed long ablate deep chunks verify kernels
 [ -f "$model/config.json" ] || $build/mkckpt full "$model" || exit 1
 
 say() { printf '%s\n' "$1" >> "$out"; }
@@ -24,6 +26,14 @@ ran() {
     "$@" >> "$out" || echo "gpu.sh: $1 ended with $?" >&2
     echo "$((SECONDS - start)) s: $*" >&2
 }
+checked() {
+    local start=$SECONDS log=${out%.jsonl}-check.txt
+    echo "== $*" >> "$log"
+    "$@" >> "$log" 2>&1
+    local code=$?
+    echo "== ended with $code after $((SECONDS - start)) s" >> "$log"
+    [ $code -eq 0 ] || echo "gpu.sh: $* ended with $code, see $log" >&2
+}
 lily() { local verb=$1; shift; ran $build/lily "$verb" --model "$model" --device cuda --chunk 4096 --json "$@"; }
 switches() { sed -n 's/^X([A-Z_]*, *"\([a-z-]*\)".*/\1/p' src/plan/ablate.def | grep -vx "$1" | paste -sd,; }
 
@@ -32,6 +42,16 @@ say "{\"gpu\": \"$gpu\", \"driver\": \"${driver# }\", \"commit\": \"$(git rev-pa
 
 for step; do
     case $step in
+    check)
+        for set in "" portable; do
+            checked $build/tests/test_cuda_rows $set
+            checked $build/tests/test_cuda_device $set
+        done
+        checked $build/tests/test_cuda_attention
+        for test in disk engine engine_sampling engine_queue engine_faults engine_score engine_turns engine_handoff; do
+            checked $build/tests/test_$test cuda
+        done
+        checked tests/cuda/sanitize.sh $build/lily models/demo $build/tests/ck/odd ;;
     speed)  lily bench --lengths 256,512,1024,2048,3840,4096 --decode 64 --samples 5 --ctx-size 8192 ;;
     long)   lily bench --lengths 32768,65536,131072 --decode 64 --samples 2 --ctx-size 132096 ;;
     ablate) lily ablate --lengths 512,2048,3840,4096 --decode 32 --samples 8 --seconds 0.4 --ctx-size 8192 \
