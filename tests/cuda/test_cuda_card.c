@@ -27,6 +27,18 @@ static void cards(void **state)
     check_ok(cuda_check_card("a later one", 13, 0, &e), &e);
 }
 
+static void switches(void **state)
+{
+    (void)state;
+    lily_err e;
+    const lily_dev hopper = {.hopper = true}, other = {0};
+    const uint64_t some = lily_bit(ABLATE_TILE_SELECT) | lily_bit(ABLATE_GRAPH);
+    check_ok(cuda_check_switches(&hopper, some | lily_bit(ABLATE_FUSED_DEQUANT), &e), &e);
+    check_ok(cuda_check_switches(&other, some, &e), &e);
+    check_fails(cuda_check_switches(&other, some | lily_bit(ABLATE_FUSED_DEQUANT), &e), LILY_UNSUPPORTED, &e);
+    assert_non_null(strstr(e.text, "fused-dequant"));
+}
+
 static void variants(void **state)
 {
     static const struct {
@@ -57,6 +69,7 @@ static void variants(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(drivers), cmocka_unit_test(cards), cmocka_unit_test(variants)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(drivers), cmocka_unit_test(cards), cmocka_unit_test(switches),
+                                       cmocka_unit_test(variants)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,13 @@ int cuda_check_card(const char *name, int major, int minor, lily_err *e)
                      CUDA_LEAST_MAJOR);
 }
 
+int cuda_check_switches(const lily_dev *d, uint64_t ablated, lily_err *e)
+{
+    if (d->hopper || !(ablated & lily_bit(ABLATE_FUSED_DEQUANT))) return LILY_OK;
+    return lily_fail(e, LILY_UNSUPPORTED,
+                     "cuda cannot turn fused-dequant off on this card: only Hopper has products of unpacked weights");
+}
+
 int cuda_choose(const char *which, int n, int *index, bool *portable, lily_err *e)
 {
     static const char name[] = "portable";

@@ -62,6 +62,8 @@ int cuda_find_driver(int *driver, lily_err *);
 int cuda_find_card(lily_dev *, const char *which, lily_err *);
 int cuda_check_driver(int driver, lily_err *);
 int cuda_check_card(const char *name, int major, int minor, lily_err *);
+/* Of the switches that the device heeds, those that only some cards can do without. */
+int cuda_check_switches(const lily_dev *, uint64_t ablated, lily_err *);
 /* "N", "portable" or "N,portable" of n cards; NULL: the first.  LILY_ARGUMENT for anything else. */
 int cuda_choose(const char *which, int n, int *index, bool *portable, lily_err *);
 

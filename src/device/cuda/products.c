@@ -45,8 +45,6 @@ int cuda_multiply(cuda_run *r, cuda_gemm *a, lily_err *e)
     a->one_shape = r->plan->ablated & lily_bit(ABLATE_TILE_SELECT);
     if (a->bits == 4 && r->plan->ablated & lily_bit(ABLATE_FUSED_DEQUANT)) {
         const size_t chunks = (size_t)(a->experts ? a->experts : 1) * a->blocks * (a->cols / CUDA_CHUNK_COLS);
-        if (!a->hopper)
-            return lily_fail(e, LILY_UNSUPPORTED, "cuda: fused-dequant cannot be turned off on this card: only Hopper has products of unpacked weights");
         TRY(expanded_room(r->dev, chunks * CUDA_EXPANDED, &a->expanded, e));
     }
     CU(cuda_gemm_many(a, r->dev->stream));

@@ -27,6 +27,7 @@ size_t cuda_slot_bytes(const lily_dev *d, unsigned slot, const lily_config *c, u
 int cuda_prepare(lily_dev *d, const lily_weights *w, const lily_plan *plan, lily_exec **out, lily_err *e)
 {
     *out = NULL;
+    TRY(cuda_check_switches(d, plan->ablated, e));
     lily_exec *x = lily_calloc(1, sizeof *x);
     if (!x) return lily_no_memory(e, sizeof *x, "a plan's scratch memory");
     x->dev = d;
