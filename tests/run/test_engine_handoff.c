@@ -76,6 +76,7 @@ static void the_next_turn_reuses_all(void **state)
     outcome o = {0};
     for (; o.end != LILY_END_STOP || o.n < 3; ask.sampling.seed++) {
         lily_engine_cache_clear(w->g);
+        while (atomic_load(&w->g->clear)) usleep(1000);        /* the engine's thread does it */
         o = run_as(w, &ask, true);
     }
     uint32_t n = PROMPT;
