@@ -147,33 +147,17 @@ static cuda_attention attention_of(const cuda_run *r, uint16_t layer)
                             .hopper = r->dev->hopper};
 }
 
-int cuda_row_rope(cuda_run *r, uint16_t layer, lily_err *e)
-{
-    const cuda_attention a = attention_of(r, layer);
-    CU(cuda_qk_rope(&a, r->dev->stream));
-    return LILY_OK;
-}
-
-int cuda_row_append(cuda_run *r, uint16_t layer, lily_err *e)
-{
-    const cuda_attention a = attention_of(r, layer);
-    CU(cuda_kv_append(&a, r->dev->stream));
-    return LILY_OK;
-}
-
-int cuda_row_attn(cuda_run *r, uint16_t layer, lily_err *e)
-{
-    const cuda_attention a = attention_of(r, layer);
-    CU(cuda_attend(&a, r->dev->stream));
-    return LILY_OK;
-}
-
-int cuda_row_o_gate(cuda_run *r, uint16_t layer, lily_err *e)
-{
-    const cuda_attention a = attention_of(r, layer);
-    CU(cuda_o_gate(&a, r->dev->stream));
-    return LILY_OK;
-}
+#define ATTENTION_ROW(name, kernel)                                                                          \
+    int cuda_row_##name(cuda_run *r, uint16_t layer, lily_err *e)                                            \
+    {                                                                                                        \
+        const cuda_attention a = attention_of(r, layer);                                                     \
+        CU(kernel(&a, r->dev->stream));                                                                      \
+        return LILY_OK;                                                                                      \
+    }
+ATTENTION_ROW(rope, cuda_qk_rope)
+ATTENTION_ROW(append, cuda_kv_append)
+ATTENTION_ROW(attn, cuda_attend)
+ATTENTION_ROW(o_gate, cuda_o_gate)
 
 size_t cuda_attn_token_workspace(const lily_dev *d, const lily_config *c, uint32_t tokens, uint32_t context)
 {
@@ -201,11 +185,19 @@ int cuda_row_attn_many(cuda_run *r, uint16_t layer, lily_err *e)
 
 /* ---- out of the mixer ---- */
 
-int cuda_row_out(cuda_run *r, uint16_t layer, lily_err *e)
+/* The output projection of the layer's mixer, and the slot that it reads. */
+static const cuda_matrix *mixer_out(const cuda_run *r, uint16_t layer, unsigned *in)
 {
     const bool attention = cuda_does(r, STEP_PROJ_O);
-    return cuda_project(r, attention ? &layer_of(r, layer)->o : &layer_of(r, layer)->out, attention ? SLOT_AOG : SLOT_DNG,
-                        cuda_floats(r, SLOT_MIX), r->config->hidden, 0, e);
+    *in = attention ? SLOT_AOG : SLOT_DNG;
+    return attention ? &layer_of(r, layer)->o : &layer_of(r, layer)->out;
+}
+
+int cuda_row_out(cuda_run *r, uint16_t layer, lily_err *e)
+{
+    unsigned in;
+    const cuda_matrix *w = mixer_out(r, layer, &in);
+    return cuda_project(r, w, in, cuda_floats(r, SLOT_MIX), r->config->hidden, 0, e);
 }
 
 int cuda_row_add(cuda_run *r, uint16_t layer, lily_err *e)
@@ -225,20 +217,22 @@ int cuda_row_add_norm(cuda_run *r, uint16_t layer, lily_err *e)
 /* Of one token on any card. */
 int cuda_row_out_add(cuda_run *r, uint16_t layer, lily_err *e)
 {
-    const bool attention = cuda_does(r, STEP_PROJ_O);
-    const cuda_layer *y = layer_of(r, layer);
-    const cuda_gemv a = cuda_gemv_of(r, attention ? &y->o : &y->out, attention ? SLOT_AOG : SLOT_DNG);
-    CU(cuda_gemv_add(&a, r->config->hidden, cuda_floats(r, SLOT_X), y->norm_post, cuda_floats(r, SLOT_M), r->dev->stream));
+    unsigned in;
+    const cuda_matrix *w = mixer_out(r, layer, &in);
+    const cuda_gemv a = cuda_gemv_of(r, w, in);
+    CU(cuda_gemv_add(&a, r->config->hidden, cuda_floats(r, SLOT_X), layer_of(r, layer)->norm_post, cuda_floats(r, SLOT_M),
+                     r->dev->stream));
     return LILY_OK;
 }
 
 int cuda_row_out_norm(cuda_run *r, uint16_t layer, lily_err *e)
 {
-    const bool attention = cuda_does(r, STEP_PROJ_O);
-    const cuda_layer *y = layer_of(r, layer);
-    cuda_gemv a = cuda_gemv_of(r, attention ? &y->o : &y->out, attention ? SLOT_AOG : SLOT_DNG);
+    unsigned in;
+    const cuda_matrix *w = mixer_out(r, layer, &in);
+    cuda_gemv a = cuda_gemv_of(r, w, in);
     a.n_sections = 1;
     a.section[0] = (cuda_section){NULL, 0, r->config->hidden};
-    CU(cuda_gemv_residual(&a, cuda_floats(r, SLOT_X), y->norm_post, cuda_floats(r, SLOT_M), cuda_overlaps(r), r->dev->stream));
+    CU(cuda_gemv_residual(&a, cuda_floats(r, SLOT_X), layer_of(r, layer)->norm_post, cuda_floats(r, SLOT_M), cuda_overlaps(r),
+                          r->dev->stream));
     return LILY_OK;
 }
