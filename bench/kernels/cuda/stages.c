@@ -6,26 +6,14 @@
  * One JSON line a row and length; rows that multiply have tflops, cublas_tflops and their ratio. */
 #include <cublas_v2.h>
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "base/mem.h"
 #include "checkpoint/checkpoint.h"
 #include "device/cuda/cuda.h"
 
 enum { CHUNK = 4096, MAX_ROUNDS = 100, MAX_ROWS = 128, BLAS_RUNS = 4 };
-
-#define CHECK(call)                                                        \
-    do {                                                                   \
-        const int code_ = (int)(call);                                     \
-        if (code_) {                                                       \
-            fprintf(stderr, "%s: %d: %s\n", #call, code_, failure.text);   \
-            exit(1);                                                       \
-        }                                                                  \
-    } while (0)
-
-static lily_err failure;
 
 typedef cublasStatus_t gemm_fn(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *, const void *,
                                cudaDataType, int, const void *, cudaDataType, int, const void *, void *, cudaDataType, int,

@@ -5,25 +5,13 @@
  *   token_parts MODEL [CONTEXT [ROUNDS]]
  *
  * One JSON line a part: microseconds of one run, the median over rounds of RUNS runs each, submitted ahead. */
-#include <stdio.h>
-#include <stdlib.h>
-
+#include "check.h"
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"
 #include "device/dev.h"
 
 enum { RUNS = 64, MOST_ROUNDS = 100, AHEAD = 2, CHUNK = 512 };
 
-#define CHECK(call)                                                        \
-    do {                                                                   \
-        const int code_ = (int)(call);                                     \
-        if (code_) {                                                       \
-            fprintf(stderr, "%s: %d: %s\n", #call, code_, failure.text);   \
-            exit(1);                                                       \
-        }                                                                  \
-    } while (0)
-
-static lily_err failure;
 static const lily_dev_ops *const ops = &lily_dev_cuda;
 
 typedef struct model {
