@@ -363,10 +363,14 @@ int lily_session_step(lily_session *s, const lily_feed *f, const lily_pick *next
     *done = front.done;
     if (front.rc != LILY_OK || done->cancelled) done->token = -1;
     if (s->flight.on) note_handed(s, done->token);
-    if (front.rc != LILY_OK) *e = front.err;
-    if (front.rc != LILY_OK) return front.rc;
-    if (flies != LILY_OK) *e = late;
-    if (flies != LILY_OK) return flies;
+    if (front.rc != LILY_OK) {
+        *e = front.err;
+        return front.rc;
+    }
+    if (flies != LILY_OK) {
+        *e = late;
+        return flies;
+    }
     return done->cancelled ? lily_fail(e, LILY_CANCELLED, "cancelled") : LILY_OK;
 }
 
